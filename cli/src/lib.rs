@@ -1,0 +1,1 @@
+//! The levada command line and the embedded cluster.

@@ -1,0 +1,238 @@
+//! The job graph: the document in which a user writes a job, after reading and structural checks, before planning.
+//!
+//! Must never know what a connector's options or an expression mean: those are checked by the planner (`levada-sql`), which
+//! reports into the same list of errors. Every defect has the path and the line at which it stands.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::declaration::Options;
+use crate::ids::Uid;
+use crate::plan::BadRecordPolicy;
+
+/// Version of the document that this release reads.
+pub const GRAPH_VERSION: u64 = 1;
+
+/// A job as written. Maps keep their order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobGraph {
+    /// The job's name.
+    pub name: String,
+    /// Settings as written.
+    pub settings: GraphSettings,
+    /// Sources.
+    pub sources: Vec<SourceNode>,
+    /// Transforms.
+    pub transforms: Vec<TransformNode>,
+    /// Sinks.
+    pub sinks: Vec<SinkNode>,
+    /// Where everything stands in the document.
+    pub lines: Lines,
+}
+
+/// The line of each path of a document (`transforms.words.select.word` to 12; list items as `paths[0]`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lines(pub BTreeMap<String, u32>);
+
+impl Lines {
+    /// The line of `path`, or of the nearest thing around it that has one.
+    pub fn of(&self, path: &str) -> u32 {
+        let mut path = path;
+        loop {
+            if let Some(line) = self.0.get(path) {
+                return *line;
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = &path[..end],
+                None => return 1,
+            }
+        }
+    }
+}
+
+/// A defect of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Where it stands, as keys with dots: `transforms.words.select`.
+    pub path: String,
+    /// What is wrong, what was found, what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for GraphError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            write!(f, "line {}: {}", self.line, self.message)
+        } else {
+            write!(f, "line {}: {}: {}", self.line, self.path, self.message)
+        }
+    }
+}
+
+/// Every defect of a document, in the order of lines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GraphErrors(pub Vec<GraphError>);
+
+impl GraphErrors {
+    /// Adds a defect at `path`.
+    pub fn push(&mut self, lines: &Lines, path: impl Into<String>, message: impl Into<String>) {
+        let path = path.into();
+        self.0.push(GraphError { line: lines.of(&path), path, message: message.into() });
+    }
+}
+
+impl fmt::Display for GraphErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(f, "{newline}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for GraphErrors {}
+
+/// `settings:` as written; `None` = the default.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GraphSettings {
+    /// `parallelism`, 1 to `max_parallelism`.
+    pub parallelism: Option<u32>,
+    /// `max_parallelism`, 1 to 32768.
+    pub max_parallelism: Option<u32>,
+    /// `state.backend`.
+    pub backend: Option<crate::plan::BackendKind>,
+    /// `state.max_state_size`, bytes.
+    pub max_state_size_bytes: Option<u64>,
+    /// `state.inline_threshold`, bytes, at most 1 MiB.
+    pub inline_threshold_bytes: Option<u64>,
+    /// `checkpoint:` is there (an empty one means an interval of 10 s), or `false`/absent.
+    pub checkpoint: Option<GraphCheckpoint>,
+    /// `restart:`
+    pub restart: Option<crate::plan::RestartSettings>,
+    /// `batch.rows`, 1 to 65536.
+    pub batch_rows_max: Option<usize>,
+    /// `batch.timeout`, milliseconds.
+    pub buffer_timeout_ms: Option<u64>,
+}
+
+/// `settings.checkpoint:` as written.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GraphCheckpoint {
+    /// `interval`, milliseconds, at least 10; `off` is `Some(None)`.
+    pub interval_ms: Option<Option<u64>>,
+    /// `timeout`, milliseconds, at least 10.
+    pub timeout_ms: Option<u64>,
+    /// `min_pause`, milliseconds.
+    pub min_pause_ms: Option<u64>,
+    /// `tolerable_failures`.
+    pub tolerable_failures: Option<u32>,
+    /// `num_retained`, at least 1.
+    pub num_retained: Option<u32>,
+    /// `dir`, a URI with a scheme.
+    pub dir: Option<String>,
+    /// `mode`.
+    pub mode: Option<crate::plan::CheckpointMode>,
+    /// `retention: retain | delete`.
+    pub retain: Option<bool>,
+}
+
+/// A node under `sources:`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceNode {
+    /// Its name.
+    pub uid: Uid,
+    /// The connector: the one key of the node that is not a common one.
+    pub connector: String,
+    /// What stands under it.
+    pub options: Options,
+    /// `watermark:`
+    pub watermark: WatermarkSetting,
+    /// `bad_records:`
+    pub bad_records: BadRecordPolicy,
+    /// `parallelism:`
+    pub parallelism: Option<u32>,
+}
+
+/// `watermark:` of a source.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum WatermarkSetting {
+    /// Not written: the connector's own event time, if it has one.
+    #[default]
+    Default,
+    /// `none`: no event time.
+    None,
+    /// `{ column, disorder, step, idleness }`
+    Column {
+        /// The event-time column; `None` where only the others are set.
+        column: Option<String>,
+        /// Milliseconds; default 0.
+        disorder_ms: Option<i64>,
+        /// Milliseconds; default 100.
+        step_ms: Option<i64>,
+        /// Milliseconds; `Some(None)` = off; default 60 s.
+        idleness_ms: Option<Option<u64>>,
+    },
+}
+
+/// A node under `transforms:`. Its clauses act in the order where, key_by, window, aggregate, having, select.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TransformNode {
+    /// Its name.
+    pub uid: Uid,
+    /// Names of the nodes it reads, at least one; several are a union.
+    pub inputs: Vec<Uid>,
+    /// `where:`, SQL.
+    pub filter: Option<String>,
+    /// `key_by:`, columns.
+    pub key_by: Option<Vec<String>>,
+    /// `window:`
+    pub window: Option<GraphWindow>,
+    /// `aggregate:`, output column to SQL call (`count(*)`, `first(a order by b desc, c)`).
+    pub aggregate: Option<Vec<(String, String)>>,
+    /// `having:`, SQL over the aggregation's output.
+    pub having: Option<String>,
+    /// `select:`, output column to SQL.
+    pub select: Option<Vec<(String, String)>>,
+    /// `changelog: full`: running aggregates emit `-U` too.
+    pub changelog_full: bool,
+    /// `bad_records:`
+    pub bad_records: BadRecordPolicy,
+    /// `parallelism:`
+    pub parallelism: Option<u32>,
+}
+
+/// `window:` of a transform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GraphWindow {
+    /// `{ tumbling: { size, offset } }`, milliseconds.
+    Tumbling {
+        /// Length, at least 1.
+        size_ms: i64,
+        /// Shift, less than the length.
+        offset_ms: i64,
+    },
+    /// `same`
+    Same,
+    /// `global`
+    Global,
+}
+
+/// A node under `sinks:`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SinkNode {
+    /// Its name.
+    pub uid: Uid,
+    /// Names of the nodes it reads, at least one.
+    pub inputs: Vec<Uid>,
+    /// The connector.
+    pub connector: String,
+    /// What stands under it.
+    pub options: Options,
+    /// `bad_records:`
+    pub bad_records: BadRecordPolicy,
+    /// `parallelism:`
+    pub parallelism: Option<u32>,
+}

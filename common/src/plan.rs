@@ -1,0 +1,391 @@
+//! The plan: a job graph that was checked, typed and cut into vertices. This is what TaskManagers run.
+//!
+//! Made by `levada-sql`'s planner, kept and scheduled by the JobManager, deployed to TaskManagers as JSON.
+//! Invariant: whatever stands here is valid; a task finds no unknown column, type or connector in it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::declaration::Options;
+use crate::ids::{Uid, VertexId};
+use crate::types::{LogicalType, StreamSchema};
+
+/// Version of the plan's JSON; a TaskManager refuses another one.
+pub const PLAN_VERSION: u32 = 1;
+
+/// A job, ready to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// `PLAN_VERSION` of the planner.
+    pub version: u32,
+    /// The job's name, not unique.
+    pub name: String,
+    /// The job's settings, defaults filled in.
+    pub settings: JobSettings,
+    /// Number of key groups.
+    pub max_parallelism: u32,
+    /// Vertices in topological order; a vertex's id is its place.
+    pub vertices: Vec<Vertex>,
+    /// Streams between vertices.
+    pub edges: Vec<Edge>,
+}
+
+impl Plan {
+    /// The edges into `vertex`, in the order of its inputs.
+    pub fn inputs(&self, vertex: VertexId) -> impl Iterator<Item = &Edge> {
+        let mut edges: Vec<&Edge> = self.edges.iter().filter(|edge| edge.to == vertex).collect();
+        edges.sort_by_key(|edge| edge.input);
+        edges.into_iter()
+    }
+
+    /// The edges out of `vertex`.
+    pub fn outputs(&self, vertex: VertexId) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(move |edge| edge.from == vertex)
+    }
+
+    /// The vertex of this id.
+    pub fn vertex(&self, id: VertexId) -> &Vertex {
+        &self.vertices[id.0 as usize]
+    }
+
+    /// Slots that the job needs: every slot takes one subtask of each vertex.
+    pub fn slots(&self) -> u32 {
+        self.vertices.iter().map(|vertex| vertex.parallelism).max().unwrap_or(0)
+    }
+}
+
+/// Which backend holds the state and where its snapshots go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    /// Heap; snapshots inline in the acknowledgement.
+    Memory,
+    /// Heap; snapshots as files.
+    Fs,
+}
+
+impl BackendKind {
+    /// The name that users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Fs => "fs",
+        }
+    }
+}
+
+/// Settings of a job, resolved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobSettings {
+    /// Parallelism of nodes that set none.
+    pub parallelism: u32,
+    /// The state backend.
+    pub backend: BackendKind,
+    /// Largest inline state of one (state, subtask), in bytes.
+    pub max_state_size_bytes: u64,
+    /// Largest state that `fs` keeps inline, in bytes.
+    pub inline_threshold_bytes: u64,
+    /// Checkpointing.
+    pub checkpoint: CheckpointSettings,
+    /// What follows a failure.
+    pub restart: RestartSettings,
+    /// Most rows of a batch.
+    pub batch_rows_max: usize,
+    /// No row waits longer than this for its batch to fill, in milliseconds.
+    pub buffer_timeout_ms: u64,
+}
+
+/// Checkpointing of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointSettings {
+    /// Time between triggers; `None` switches periodic checkpoints off (a bounded job still ends with one).
+    pub interval_ms: Option<u64>,
+    /// Time after which a checkpoint is given up.
+    pub timeout_ms: u64,
+    /// Least time between the end of one and the start of the next.
+    pub min_pause_ms: u64,
+    /// Consecutive failures tolerated before the job fails.
+    pub tolerable_failures: u32,
+    /// Completed checkpoints kept.
+    pub num_retained: u32,
+    /// Where they go: an absolute URI (`file:///...`).
+    pub dir: Option<String>,
+    /// Whether barriers of one task's inputs are aligned.
+    pub mode: CheckpointMode,
+    /// Whether checkpoints stay when the job is cancelled or fails.
+    pub retain: bool,
+}
+
+/// Whether a row can be counted twice after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckpointMode {
+    /// Barriers are aligned.
+    ExactlyOnce,
+    /// Nothing waits at a barrier.
+    AtLeastOnce,
+}
+
+/// What follows a failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "strategy")]
+pub enum RestartSettings {
+    /// The job fails.
+    None,
+    /// The job is started again after `delay_ms`, at most `attempts` times since the last completed checkpoint.
+    FixedDelay {
+        /// Restarts allowed.
+        attempts: u32,
+        /// Time before each.
+        delay_ms: u64,
+    },
+}
+
+/// A chain of operators that runs as one task, `parallelism` times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Vertex {
+    /// Its place in the plan.
+    pub id: VertexId,
+    /// The names of its nodes, ` -> ` between them.
+    pub name: String,
+    /// Parallel instances.
+    pub parallelism: u32,
+    /// The source at its head, where it has one; else it reads its in-edges.
+    pub source: Option<SourceSpec>,
+    /// Operators in order; may be empty.
+    pub operators: Vec<OperatorSpec>,
+    /// The sink at its end, where it has one; else it writes to its out-edges.
+    pub sink: Option<SinkSpec>,
+}
+
+/// What to do with a row that cannot be read or computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BadRecordPolicy {
+    /// The job fails at once, naming place and reason, and is not restarted for it.
+    #[default]
+    Fail,
+    /// It is dropped and counted.
+    Drop,
+}
+
+/// A source as planned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceSpec {
+    /// The node's name.
+    pub uid: Uid,
+    /// The connector's name.
+    pub connector: String,
+    /// Its options as written.
+    pub options: Options,
+    /// The columns that it must give: a subset of what it can, in its own order (columns no one uses are left out).
+    pub schema: StreamSchema,
+    /// For rows that cannot be read.
+    pub bad_records: BadRecordPolicy,
+}
+
+/// How watermarks are made at a source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatermarkSpec {
+    /// The event-time column.
+    pub column: String,
+    /// Rows may be this much older than the newest one seen.
+    pub disorder_ms: i64,
+    /// A watermark is sent once it advanced by this much.
+    pub step_ms: i64,
+    /// Silence after which the source counts as idle; `None` = never.
+    pub idleness_ms: Option<u64>,
+}
+
+/// An operator as planned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperatorSpec {
+    /// The node that it comes from; several operators can share one (`where`, `select` of one transform).
+    pub uid: Uid,
+    /// Which clause of the node it is, for messages and metrics: `watermark`, `where`, `select`, `aggregate`, `having` ...
+    pub clause: String,
+    /// What it does.
+    pub kind: OperatorKind,
+    /// What it takes.
+    pub input: StreamSchema,
+    /// What it gives.
+    pub output: StreamSchema,
+    /// For rows that cannot be computed.
+    pub bad_records: BadRecordPolicy,
+}
+
+/// What an operator does. Expressions are SQL over the columns of `input`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperatorKind {
+    /// Checks event times (a bad record where null or out of range) and makes watermarks.
+    Watermark(WatermarkSpec),
+    /// Keeps the rows for which the predicate is true (null is false).
+    Filter {
+        /// A BOOLEAN expression.
+        predicate: String,
+    },
+    /// Computes columns; on a changelog `_op` is carried along.
+    Project {
+        /// Name and expression of each output column, in order.
+        columns: Vec<(String, String)>,
+        /// The output column whose value is a list to be unrolled: a row per element, none for null or empty.
+        unnest: Option<usize>,
+    },
+    /// Groups and aggregates.
+    Aggregate(AggregateSpec),
+}
+
+/// An aggregation. Keys, arguments and orders are columns of the input: the planner puts a projection before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AggregateSpec {
+    /// Key columns; empty = one global group.
+    pub keys: Vec<String>,
+    /// Over what rows are grouped beside the key.
+    pub window: WindowSpec,
+    /// Which half of a two-phase aggregation this is.
+    pub phase: AggregatePhase,
+    /// What is computed, in the order of the output.
+    pub calls: Vec<AggregateCall>,
+    /// Running aggregates: whether `-U` rows are emitted too.
+    pub changelog_full: bool,
+}
+
+/// Over what rows are grouped beside the key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowSpec {
+    /// No window: every batch's change of a group is emitted; the output is a changelog.
+    Running,
+    /// `[start, start + size)`, start = floor((time − offset) / size) · size + offset.
+    Tumbling {
+        /// Length in milliseconds, at least 1.
+        size_ms: i64,
+        /// Shift in milliseconds, 0 ≤ offset < size.
+        offset_ms: i64,
+    },
+    /// The input's own window, from its columns `window_start` and `window_end`.
+    Same,
+    /// Everything, fired at the end of data; the output is append.
+    Global,
+}
+
+/// Which half of a two-phase aggregation an operator is.
+///
+/// Shape of a partial's output and a final's input: the key columns, with a window `window_start` and `window_end`
+/// (TIMESTAMP, not null), then each call's state columns as `AggregateCall::state_columns` names them. Append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AggregatePhase {
+    /// Rows in, results out.
+    Single,
+    /// Rows in, states out; keeps nothing across a barrier.
+    Partial,
+    /// States in, results out.
+    Final,
+}
+
+/// One aggregate call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AggregateCall {
+    /// The output column.
+    pub name: String,
+    /// The function.
+    pub function: AggregateFunction,
+    /// The argument's column; `None` for `count(*)`.
+    pub argument: Option<String>,
+    /// The argument's type.
+    pub argument_type: Option<LogicalType>,
+    /// For `first` and `last`: the order, most significant first; the columns are inputs too. Empty = order of arrival.
+    pub order: Vec<OrderSpec>,
+    /// The result's type.
+    pub result: LogicalType,
+}
+
+/// The engine's own aggregate functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AggregateFunction {
+    /// Rows (`count(*)`), or rows in which the argument is not null. INT64.
+    Count,
+    /// Exact for integers and decimals: DECIMAL(38,s), overflow fails the job; FLOAT64 for floats. Null over no value.
+    Sum,
+    /// Least value; null over no value.
+    Min,
+    /// Greatest value; null over no value.
+    Max,
+    /// FLOAT64, for integers and decimals from the exact sum divided once. Null over no value.
+    Avg,
+    /// The argument in the first row by the order (ties: the earlier arrived).
+    First,
+    /// The argument in the last row by the order (ties: the later arrived).
+    Last,
+}
+
+/// A column to order by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OrderSpec {
+    /// The column.
+    pub column: String,
+    /// Its type.
+    pub ty: LogicalType,
+    /// Whether greater values come first.
+    pub descending: bool,
+}
+
+/// A sink as planned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SinkSpec {
+    /// The node's name.
+    pub uid: Uid,
+    /// The connector's name.
+    pub connector: String,
+    /// Its options as written.
+    pub options: Options,
+    /// What it takes.
+    pub input: StreamSchema,
+    /// For rows that cannot be written.
+    pub bad_records: BadRecordPolicy,
+}
+
+/// A stream from each subtask of one vertex to subtasks of another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Edge {
+    /// The sending vertex.
+    pub from: VertexId,
+    /// The receiving vertex.
+    pub to: VertexId,
+    /// Which input of the receiver, from 0; a union's inputs are all input 0 of its first operator, yet edges of their own.
+    pub input: u32,
+    /// Who gets which row.
+    pub partition: Partition,
+    /// What flows.
+    pub schema: StreamSchema,
+}
+
+impl Edge {
+    /// The receiving subtasks of sending subtask `from`, where the vertices have these parallelisms.
+    pub fn targets(&self, from: u32, from_parallelism: u32, to_parallelism: u32) -> std::ops::Range<u32> {
+        match self.partition {
+            Partition::Forward => {
+                debug_assert_eq!(from_parallelism, to_parallelism);
+                from..from + 1
+            }
+            Partition::Hash { .. } | Partition::Rebalance => 0..to_parallelism,
+        }
+    }
+}
+
+/// Who gets which row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Partition {
+    /// Subtask i to subtask i; both sides have the same parallelism.
+    Forward,
+    /// By the key group of these columns.
+    Hash {
+        /// Key columns of the stream.
+        columns: Vec<String>,
+    },
+    /// Whole batches in turn, to every subtask; to a single subtask this is "all rows to one".
+    Rebalance,
+}

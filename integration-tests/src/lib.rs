@@ -1,0 +1,1 @@
+//! Integration tests, simulation and benchmark programs.

@@ -1,0 +1,186 @@
+//! What can happen to a job, and what is to be done about it: the whole interface of the core.
+
+use std::collections::BTreeMap;
+
+use levada_common::checkpoint::{CheckpointMetadata, DeclineReason, StateHandle, TaskSnapshot};
+use levada_common::fault::Failure;
+use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
+
+/// A TaskManager as the scheduler sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskManagerInfo {
+    /// The process.
+    pub id: TaskManagerId,
+    /// host:port of its data port.
+    pub data_address: String,
+    /// Slots that this job may use now: those free, and those it holds already.
+    pub slots: u32,
+    /// Memory for channels between TaskManagers, in bytes.
+    pub network_memory_bytes: u64,
+}
+
+/// What a task says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskState {
+    /// Restored and working.
+    Running,
+    /// Saw the end of its input and has drained; takes part in checkpoints.
+    Finishing,
+    /// The final checkpoint was notified.
+    Finished,
+    /// Failed by itself.
+    Failed(Failure),
+    /// Ended because it was told to.
+    Canceled,
+}
+
+/// What happens to one job. Events of an attempt that is not the current one are dropped at the top of `handle`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The job begins: the first event. First start is recovery from nothing.
+    Start {
+        /// Each source's splits, by vertex, as listed by its connector; used only where no checkpoint is restored.
+        splits: BTreeMap<u32, Vec<String>>,
+    },
+    /// The TaskManagers (and their slots for this job) that there are now, all of them; sent at each change.
+    Resources(Vec<TaskManagerInfo>),
+    /// A TaskManager is gone: its stream broke or its heartbeats stopped. Followed by `Resources`.
+    TaskManagerLost {
+        /// Which.
+        id: TaskManagerId,
+        /// How it was noticed.
+        reason: String,
+    },
+    /// A task says something of itself.
+    Task {
+        /// Its attempt.
+        attempt: AttemptId,
+        /// The task.
+        task: TaskId,
+        /// What.
+        state: TaskState,
+    },
+    /// A task's snapshot is done.
+    SnapshotTaken {
+        /// Its attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// The snapshot.
+        snapshot: TaskSnapshot,
+    },
+    /// A task's snapshot cannot be had, or the JobManager refuses it (frame, budget).
+    SnapshotDeclined {
+        /// Its attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// The task.
+        task: TaskId,
+        /// Why.
+        reason: DeclineReason,
+    },
+    /// `Effect::WriteMetadata` was done.
+    MetadataWritten {
+        /// Its attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// `None` where it worked.
+        error: Option<DeclineReason>,
+    },
+    /// The user wants the job to end.
+    Cancel,
+    /// Time has come (see `Machine::deadline`).
+    Tick,
+}
+
+/// A task to deploy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskDeployment {
+    /// The task.
+    pub task: TaskId,
+    /// Where.
+    pub task_manager: TaskManagerId,
+    /// It had seen the end of its data in the restored checkpoint.
+    pub finished: bool,
+    /// States to restore.
+    pub states: Vec<StateAssignment>,
+    /// Splits of a source at a first start.
+    pub splits: Vec<String>,
+}
+
+/// A state (or a part of an operator list) that a task restores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateAssignment {
+    /// The state, as it stands in the checkpoint.
+    pub state: StateHandle,
+    /// For an operator list: the entries [from, to) of it that are this task's; `0..rows` for keyed state.
+    pub entries: std::ops::Range<u64>,
+}
+
+/// What the shell is to do. Effects are performed in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Start these tasks; all tasks of the attempt are in it.
+    Deploy {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint that they are restored from.
+        restored: Option<CheckpointId>,
+        /// The tasks.
+        tasks: Vec<TaskDeployment>,
+    },
+    /// End every task of the attempt on these TaskManagers.
+    CancelAttempt {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Where it has tasks.
+        task_managers: Vec<TaskManagerId>,
+    },
+    /// Tell these tasks (those without live input) to put a barrier into their stream, or to snapshot if they are finishing.
+    TriggerCheckpoint {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Where each task is.
+        tasks: Vec<(TaskManagerId, TaskId)>,
+        /// Everything stays inline (a final checkpoint of a job without checkpointing, or the memory backend).
+        inline: bool,
+    },
+    /// Write the checkpoint's `_metadata` (or, without a directory, keep it in memory), then answer `MetadataWritten`.
+    WriteMetadata {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        metadata: CheckpointMetadata,
+    },
+    /// Tell every task of the attempt that the checkpoint is complete, or given up.
+    NotifyCheckpoint {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Completed, or given up.
+        completed: bool,
+        /// Tasks that are finishing are finished with it.
+        last: bool,
+        /// Where the attempt has tasks.
+        task_managers: Vec<TaskManagerId>,
+    },
+    /// Delete what a checkpoint that was given up or replaced holds, and forget its inline bytes.
+    DiscardCheckpoint {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// States acknowledged so far (their files are to be deleted).
+        tasks: Vec<TaskSnapshot>,
+    },
+    /// Nothing of an acknowledgement is wanted: delete its files (answered "discard" to the sender as well).
+    DiscardSnapshot {
+        /// The snapshot.
+        snapshot: TaskSnapshot,
+    },
+    /// The job's slots are free again.
+    ReleaseSlots,
+}

@@ -1,0 +1,6 @@
+//! The pure core of the JobManager: job state machine, scheduling, checkpoint coordination, liveness, restart.
+//!
+//! `Machine::handle(now, event, &mut effects)` is all of it: no clock, no IO, no async, no randomness, no threads. The shell
+//! (`levada-jobmanager`) performs the effects and brings their results back as events.
+
+pub mod event;

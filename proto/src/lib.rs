@@ -1,0 +1,15 @@
+//! The wire: gRPC services and their conversion to and from levada-common.
+//!
+//! Generated with protox, so no protoc is needed. Must never know: what messages mean.
+
+/// The generated messages and services of package `levada.v1`.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod v1 {
+    tonic::include_proto!("levada.v1");
+}
+
+/// The compiled descriptors, for reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/levada.bin"));
+
+/// Version of the protocol between JobManager and TaskManagers; another one is refused at registration.
+pub const PROTOCOL: u32 = 1;

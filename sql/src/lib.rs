@@ -1,0 +1,1 @@
+//! Planning and expressions: the only package that names DataFusion.

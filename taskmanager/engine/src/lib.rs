@@ -1,0 +1,13 @@
+//! The pure, synchronous core of a task: gates, alignment, watermarks, operators, aggregates, windows.
+//!
+//! Must never know: clocks, IO, async, randomness, threads, DataFusion, gRPC. The shell (`levada-taskmanager`) calls
+//! `Task::step` on the task's own thread and hands in what it may see of the world.
+
+pub mod element;
+pub mod error;
+pub mod metrics;
+pub mod expr;
+pub mod operator;
+pub mod source;
+pub mod sink;
+pub mod channel;

@@ -1,0 +1,86 @@
+//! What a task counts: written per batch on the task's thread, read by the shell at any time.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use levada_common::ids::Uid;
+
+/// Counters of one node in one subtask.
+#[derive(Debug)]
+pub struct NodeMetrics {
+    /// The node.
+    pub uid: Uid,
+    /// Rows that came in (for a source: rows read).
+    pub rows_in: AtomicU64,
+    /// Rows that went out.
+    pub rows_out: AtomicU64,
+    /// Rows dropped because their window had fired.
+    pub late_rows: AtomicU64,
+    /// Rows dropped by the bad-record policy.
+    pub bad_records: AtomicU64,
+    /// Bytes of working state, as far as it is counted.
+    pub state_bytes: AtomicU64,
+    /// Keys (or (window, key) pairs) in the state.
+    pub state_keys: AtomicU64,
+    /// The newest bad record: position and reason.
+    last_bad: Mutex<Option<String>>,
+}
+
+impl NodeMetrics {
+    /// Counters at zero.
+    pub fn new(uid: Uid) -> Self {
+        Self {
+            uid,
+            rows_in: AtomicU64::new(0),
+            rows_out: AtomicU64::new(0),
+            late_rows: AtomicU64::new(0),
+            bad_records: AtomicU64::new(0),
+            state_bytes: AtomicU64::new(0),
+            state_keys: AtomicU64::new(0),
+            last_bad: Mutex::new(None),
+        }
+    }
+
+    /// Counts one bad record and keeps its place and reason.
+    pub fn bad_record(&self, position: &str, reason: &str) {
+        self.bad_records.fetch_add(1, Ordering::Relaxed);
+        let mut text: String = format!("{position}: {reason}");
+        if text.len() > 500 {
+            let end = (0..=500).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            text.truncate(end);
+        }
+        *self.last_bad.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(text);
+    }
+
+    /// The newest bad record: position and reason.
+    pub fn last_bad(&self) -> Option<String> {
+        self.last_bad.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+/// Counters of one task.
+#[derive(Debug)]
+pub struct TaskMetrics {
+    /// Watermark at the task's input or source; `i64::MIN` where there is none.
+    pub watermark_ms: AtomicI64,
+    /// Nanoseconds spent working.
+    pub busy_ns: AtomicU64,
+    /// Nanoseconds spent waiting for room in the output.
+    pub blocked_ns: AtomicU64,
+    /// Nanoseconds spent waiting for input.
+    pub idle_ns: AtomicU64,
+    /// Nanoseconds of the newest snapshot's synchronous part.
+    pub snapshot_sync_ns: AtomicU64,
+}
+
+impl Default for TaskMetrics {
+    fn default() -> Self {
+        Self {
+            watermark_ms: AtomicI64::new(i64::MIN),
+            busy_ns: AtomicU64::new(0),
+            blocked_ns: AtomicU64::new(0),
+            idle_ns: AtomicU64::new(0),
+            snapshot_sync_ns: AtomicU64::new(0),
+        }
+    }
+}

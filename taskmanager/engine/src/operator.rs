@@ -1,0 +1,100 @@
+//! The contract of an operator: one step of a chain, called on the task's thread only.
+//!
+//! An operator never blocks and never pushes: whatever it has to say waits in it until the chain polls it, batch by batch,
+//! so that a full output stops it anywhere. Signals (watermark, barrier, end) pass an operator only when it has nothing
+//! left to poll.
+
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::CheckpointId;
+use levada_common::keys::KeyGroupRange;
+use levada_common::time::Watermark;
+use levada_state::snapshot::StatePart;
+
+use crate::error::EngineError;
+use crate::metrics::NodeMetrics;
+
+/// A state as it comes back: what `StatePart` had, from one or several subtasks.
+#[derive(Debug, Clone)]
+pub struct RestoredState {
+    /// The state's name within the operator.
+    pub name: String,
+    /// What it is.
+    pub kind: StateKind,
+    /// Its rows: shape as in `StatePart`, with `_key_group` (UInt16) before it where it is keyed. Keyed rows outside the
+    /// operator's key groups may be among them and are left out by the operator.
+    pub batches: Vec<RecordBatch>,
+}
+
+/// What an operator is told when its task starts.
+#[derive(Debug, Clone)]
+pub struct OperatorContext {
+    /// Its parallel instance.
+    pub subtask: u32,
+    /// How many there are.
+    pub parallelism: u32,
+    /// Number of key groups of the job.
+    pub max_parallelism: u32,
+    /// The key groups that it owns.
+    pub key_groups: KeyGroupRange,
+    /// Most rows of a batch that it gives.
+    pub batch_rows_max: usize,
+    /// Its counters.
+    pub metrics: Arc<NodeMetrics>,
+}
+
+/// One step of a chain.
+///
+/// Contract: `open` first, once. Then in any order `process`, `advance`, `before_barrier` + `snapshot`, `finish`; before each of
+/// these the chain has polled until `None`. After `finish` only snapshots and notifications follow. An error fails the task;
+/// nothing more is called after it.
+pub trait Operator: Send {
+    /// Takes its context and what it had in the snapshot that the task is restored from (empty at a first start).
+    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError>;
+
+    /// Takes rows of input `input` (0 but for operators with several inputs).
+    fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError>;
+
+    /// Gives the next batch of pending output, at most `batch_rows_max` rows, never empty; `None` when nothing is pending.
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError>;
+
+    /// Event time has reached `watermark`, which only ever grows: windows fire. The watermark that goes on downstream is the
+    /// returned one (the same, but for an operator that makes time itself).
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        Ok(Some(watermark))
+    }
+
+    /// A watermark of its own making that is due (only the watermark operator has one). Asked for once it has nothing to poll.
+    fn due_watermark(&mut self, _quiet: bool) -> Option<Watermark> {
+        None
+    }
+
+    /// A barrier is here: flushes what must not be kept across it (partials) into the pending output.
+    fn before_barrier(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Takes the synchronous part of a snapshot, in time independent of the state's size. `finished`: the operator has seen the
+    /// end of its data, its keyed state is dead and left out.
+    fn snapshot(&mut self, _checkpoint: CheckpointId, _finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    /// Does a bounded piece (about a quarter of a millisecond) of work that waits beside the rows: the rest of a frozen
+    /// table. Called after each batch and when there is no input; `true` while there is more.
+    fn background(&mut self) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+
+    /// Nothing comes any more: windows that are open fire into the pending output.
+    fn finish(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// The checkpoint is complete (`true`) or given up (`false`).
+    fn notify(&mut self, _checkpoint: CheckpointId, _completed: bool) -> Result<(), EngineError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! The TaskManager: slots, task threads, data exchange, snapshot uploads.

@@ -1,0 +1,6 @@
+//! Working state of a task: keyed tables frozen without a pause, the open snapshot format, restore.
+//!
+//! Must never know: gRPC, tokio, storage, operators. A task is the only owner of its tables; nothing here is shared but the
+//! pieces of a snapshot on their way to the background.
+
+pub mod snapshot;

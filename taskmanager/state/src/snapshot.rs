@@ -1,0 +1,117 @@
+//! What leaves a task at a barrier: its states as pieces, which the background sorts, encodes and sends.
+//!
+//! The synchronous part hands over a [`StatePart`] per state. A small state is in it whole; a large one sends the rest of
+//! its rows while processing goes on (see `freeze`), and the last piece is followed by `PieceSender::finish`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::Uid;
+
+/// What a state is called and what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateMeta {
+    /// The operator.
+    pub uid: Uid,
+    /// The state's name within the operator; unique there.
+    pub name: String,
+    /// What it is.
+    pub kind: StateKind,
+}
+
+/// One state of one operator in one snapshot.
+///
+/// Shape of the pieces of `Keyed`: columns `key.<name>` ..., then, where the state has a namespace, `namespace` (a struct of
+/// `start` and `end`, TIMESTAMP), then the values' columns; each (namespace, key) is in exactly one row of one piece, in any
+/// order. Shape of `OperatorList`: one column `entry` (Utf8, not null), in order.
+#[derive(Debug)]
+pub struct StatePart {
+    /// Name and kind.
+    pub meta: StateMeta,
+    /// The rows.
+    pub pieces: PieceReader,
+}
+
+/// A message on the way from a task to the background.
+#[derive(Debug)]
+enum PieceMessage {
+    Rows(RecordBatch),
+    End,
+}
+
+/// The task's end: sends pieces, never blocks.
+#[derive(Debug)]
+pub struct PieceSender {
+    tx: Sender<PieceMessage>,
+    in_flight: Arc<AtomicUsize>,
+}
+
+/// The background's end.
+#[derive(Debug)]
+pub struct PieceReader {
+    rx: Receiver<PieceMessage>,
+    in_flight: Arc<AtomicUsize>,
+}
+
+/// The task ended, or gave the snapshot up, before the last piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the task gave the snapshot up before its last piece")]
+pub struct SnapshotAbandoned;
+
+/// Connects a state to the background for one snapshot.
+pub fn pieces() -> (PieceSender, PieceReader) {
+    let (tx, rx) = channel();
+    let in_flight = Arc::new(AtomicUsize::new(0));
+    (PieceSender { tx, in_flight: Arc::clone(&in_flight) }, PieceReader { rx, in_flight })
+}
+
+/// A state that is whole at once.
+pub fn ready(rows: impl IntoIterator<Item = RecordBatch>) -> PieceReader {
+    let (sender, reader) = pieces();
+    for batch in rows {
+        sender.send(batch);
+    }
+    sender.finish();
+    reader
+}
+
+impl PieceSender {
+    /// Pieces in flight above which the cursor should wait; rows saved before a change are sent all the same.
+    pub const IN_FLIGHT_MAX: usize = 64;
+
+    /// Sends a piece. Where the background has gone the piece is dropped: that snapshot is declined already.
+    pub fn send(&self, rows: RecordBatch) {
+        if rows.num_rows() > 0 && self.tx.send(PieceMessage::Rows(rows)).is_ok() {
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the cursor should wait for the background.
+    pub fn is_full(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) >= Self::IN_FLIGHT_MAX
+    }
+
+    /// Says that every row was sent.
+    pub fn finish(self) {
+        let _ = self.tx.send(PieceMessage::End);
+    }
+}
+
+impl Iterator for PieceReader {
+    type Item = Result<RecordBatch, SnapshotAbandoned>;
+
+    /// Blocks for the next piece: never call it on a task's thread.
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.rx.recv() {
+            Ok(PieceMessage::Rows(rows)) => {
+                self.in_flight.fetch_sub(1, Ordering::Relaxed);
+                Some(Ok(rows))
+            }
+            Ok(PieceMessage::End) => None,
+            Err(_) => Some(Err(SnapshotAbandoned)),
+        }
+    }
+}
