@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::types::{Column, StreamSchema};
@@ -93,4 +94,59 @@ pub struct Declarations {
     pub sources: BTreeMap<String, SourceDeclaration>,
     /// Sinks.
     pub sinks: BTreeMap<String, SinkDeclaration>,
+}
+
+/// A source that a TaskManager's own binary brings (`levada_taskmanager::Builder`): its declaration travels with the
+/// registration, so it is data, the same for all options.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustomSource {
+    /// The connector's name in job graphs.
+    pub name: String,
+    /// Keys that the options may have.
+    pub options: Vec<String>,
+    /// The columns that it can give.
+    pub columns: Vec<Column>,
+    /// The column that is event time and its disorder in milliseconds.
+    pub event_time: Option<(String, i64)>,
+    /// Whether input ends.
+    pub bounded: bool,
+    /// Whether a position can be read again after a failure.
+    pub replayable: bool,
+    /// Most parallel readers.
+    pub parallelism_max: Option<u32>,
+    /// Its splits, given out round-robin at a first start.
+    pub splits: Vec<String>,
+}
+
+/// A sink that a TaskManager's own binary brings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustomSink {
+    /// The connector's name in job graphs.
+    pub name: String,
+    /// Keys that the options may have.
+    pub options: Vec<String>,
+    /// Whether it takes a changelog.
+    pub changelog: bool,
+    /// Whether its output appears exactly once.
+    pub exactly_once: bool,
+}
+
+impl From<CustomSource> for SourceDeclaration {
+    fn from(custom: CustomSource) -> Self {
+        let CustomSource { options, columns, event_time, bounded, replayable, parallelism_max, splits, .. } = custom;
+        let shape = SourceShape { columns, computed: Vec::new(), event_time, bounded, replayable, parallelism_max };
+        Self {
+            options,
+            path_options: Vec::new(),
+            read: Arc::new(move |_| Ok(shape.clone())),
+            splits: Arc::new(move |_, _| Ok(splits.clone())),
+        }
+    }
+}
+
+impl From<CustomSink> for SinkDeclaration {
+    fn from(custom: CustomSink) -> Self {
+        let CustomSink { options, changelog, exactly_once, .. } = custom;
+        Self { options, path_options: Vec::new(), changelog, exactly_once, read: Arc::new(|_, _| Ok(())) }
+    }
 }
