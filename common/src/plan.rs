@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::declaration::Options;
 use crate::ids::{Uid, VertexId};
-use crate::types::{LogicalType, StreamSchema};
+use crate::types::{Column, LogicalType, StreamSchema};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
 pub const PLAN_VERSION: u32 = 1;
@@ -27,6 +27,8 @@ pub struct Plan {
     pub vertices: Vec<Vertex>,
     /// Streams between vertices.
     pub edges: Vec<Edge>,
+    /// What the author should know though it stops nothing: a source that cannot be read again, say.
+    pub warnings: Vec<String>,
 }
 
 impl Plan {
@@ -301,6 +303,40 @@ pub struct AggregateCall {
     pub result: LogicalType,
 }
 
+impl AggregateCall {
+    /// The columns in which this call's state leaves a partial, enters a final, and stands in a snapshot.
+    ///
+    /// Shape: count `<name>` INT64 not null; sum, min, max `<name>` of the result's type, null = no value yet; avg
+    /// `<name>.sum` (exact DECIMAL(38,s), or FLOAT64; null = no value yet) and `<name>.count` INT64 not null; first, last
+    /// `<name>.value` (null where the chosen row has null) and `<name>.order0`, `<name>.order1` ... as in `order`. A group has
+    /// taken in at least one row, so a state of first or last always has chosen one.
+    pub fn state_columns(&self) -> Vec<Column> {
+        match self.function {
+            AggregateFunction::Count => vec![Column::new(&self.name, LogicalType::Int64, false)],
+            AggregateFunction::Sum | AggregateFunction::Min | AggregateFunction::Max => {
+                vec![Column::new(&self.name, self.result.clone(), true)]
+            }
+            AggregateFunction::Avg => {
+                let sum = match &self.argument_type {
+                    Some(LogicalType::Decimal(_, scale)) => LogicalType::Decimal(38, *scale),
+                    Some(ty) if ty.is_integer() => LogicalType::Decimal(38, 0),
+                    _ => LogicalType::Float64,
+                };
+                vec![
+                    Column::new(format!("{}.sum", self.name), sum, true),
+                    Column::new(format!("{}.count", self.name), LogicalType::Int64, false),
+                ]
+            }
+            AggregateFunction::First | AggregateFunction::Last => {
+                let value = Column::new(format!("{}.value", self.name), self.result.clone(), true);
+                let order = self.order.iter().enumerate();
+                let order = order.map(|(at, by)| Column::new(format!("{}.order{at}", self.name), by.ty.clone(), true));
+                std::iter::once(value).chain(order).collect()
+            }
+        }
+    }
+}
+
 /// The engine's own aggregate functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -319,6 +355,24 @@ pub enum AggregateFunction {
     First,
     /// The argument in the last row by the order (ties: the later arrived).
     Last,
+}
+
+impl AggregateFunction {
+    /// Every function, in the order in which messages list them.
+    pub const ALL: [Self; 7] = [Self::Count, Self::Sum, Self::Min, Self::Max, Self::Avg, Self::First, Self::Last];
+
+    /// The name that users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Sum => "sum",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Avg => "avg",
+            Self::First => "first",
+            Self::Last => "last",
+        }
+    }
 }
 
 /// A column to order by.
