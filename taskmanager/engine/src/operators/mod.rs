@@ -1,0 +1,3 @@
+//! Operators: one file or folder each.
+
+pub mod aggregate;
