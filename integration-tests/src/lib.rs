@@ -1,1 +1,11 @@
-//! Integration tests, simulation and benchmark programs.
+//! What the integration tests, the simulation and the benchmark programs share: test nodes, clusters of real processes,
+//! streams with known results.
+
+pub mod bids;
+pub mod digest;
+pub mod nodes;
+pub mod process;
+pub mod queries;
+pub mod streams;
+pub mod text;
+pub mod usage;

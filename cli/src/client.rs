@@ -1,0 +1,147 @@
+//! The JobManager as the command line sees it: the generated client, with errors that a person can read.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use levada_proto::v1::job_manager_client::JobManagerClient;
+use levada_proto::v1::{
+    CancelJobRequest, CheckJobRequest, DescribeClusterRequest, DescribeClusterResponse, DescribeJobRequest, JobState, JobStatus,
+    ListJobsRequest, SubmitJobRequest, WatchJobRequest,
+};
+use tokio_stream::StreamExt;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a lost JobManager is looked for again while a job is watched.
+const RECONNECT_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a lost JobManager is looked for.
+const RECONNECT_FOR: Duration = Duration::from_secs(30);
+
+/// A connection to a JobManager.
+#[derive(Clone)]
+pub struct Client {
+    address: String,
+    inner: JobManagerClient<Channel>,
+}
+
+/// Whether the state is one that a job never leaves.
+pub fn is_terminal(state: JobState) -> bool {
+    matches!(state, JobState::Finished | JobState::Failed | JobState::Canceled)
+}
+
+/// The state as people read it.
+pub fn state_name(state: JobState) -> &'static str {
+    state.as_str_name().trim_start_matches("JOB_STATE_")
+}
+
+fn readable(status: &Status) -> anyhow::Error {
+    match status.code() {
+        Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition | Code::ResourceExhausted | Code::AlreadyExists => {
+            anyhow!("{}", status.message())
+        }
+        code => anyhow!("{code:?}: {}", status.message()),
+    }
+}
+
+impl Client {
+    /// Connects to `address` (`host:port`).
+    pub async fn connect(address: &str) -> anyhow::Result<Self> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .with_context(|| format!("\"{address}\" is not host:port (an IPv6 address stands in brackets: [::1]:6123)"))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(Duration::from_secs(10))
+            .keep_alive_while_idle(true);
+        let channel = endpoint
+            .connect()
+            .await
+            .with_context(|| format!("no JobManager answers at {address}; is it running, and is --jobmanager right?"))?;
+        Ok(Self { address: address.into(), inner: JobManagerClient::new(channel).max_decoding_message_size(64 << 20) })
+    }
+
+    /// Submits a document; answers the job's id.
+    ///
+    /// Sent again under the same request id where the connection broke, so that one job comes of it.
+    pub async fn submit(&mut self, document: &str, document_name: &str, parallelism: u32) -> anyhow::Result<String> {
+        let request = SubmitJobRequest {
+            document: document.into(),
+            document_name: document_name.into(),
+            request_id: uuid::Uuid::new_v4().simple().to_string(),
+            parallelism,
+        };
+        let mut tries = 0;
+        loop {
+            match self.inner.submit_job(request.clone()).await {
+                Ok(response) => return Ok(response.into_inner().job_id),
+                Err(status) if status.code() == Code::Unavailable && tries < 3 => {
+                    tries += 1;
+                    tokio::time::sleep(RECONNECT_EVERY).await;
+                }
+                Err(status) => return Err(readable(&status)),
+            }
+        }
+    }
+
+    /// Checks a document; answers its execution graph and its plan as JSON.
+    pub async fn check(&mut self, document: &str, document_name: &str, parallelism: u32) -> anyhow::Result<(String, String)> {
+        let request = CheckJobRequest { document: document.into(), document_name: document_name.into(), parallelism };
+        let response = self.inner.check_job(request).await.map_err(|status| readable(&status))?.into_inner();
+        Ok((response.execution_graph, response.plan_json))
+    }
+
+    /// All jobs.
+    pub async fn list(&mut self) -> anyhow::Result<Vec<JobStatus>> {
+        Ok(self.inner.list_jobs(ListJobsRequest {}).await.map_err(|status| readable(&status))?.into_inner().jobs)
+    }
+
+    /// One job, by id or name.
+    pub async fn describe(&mut self, job: &str) -> anyhow::Result<JobStatus> {
+        let response = self.inner.describe_job(DescribeJobRequest { job: job.into() }).await;
+        response.map_err(|status| readable(&status))?.into_inner().job.context("the JobManager answered without a job")
+    }
+
+    /// The cluster.
+    pub async fn describe_cluster(&mut self) -> anyhow::Result<DescribeClusterResponse> {
+        let response = self.inner.describe_cluster(DescribeClusterRequest {}).await;
+        Ok(response.map_err(|status| readable(&status))?.into_inner())
+    }
+
+    /// Cancels a job; `false` where it had ended already.
+    pub async fn cancel(&mut self, job: &str) -> anyhow::Result<(bool, JobStatus)> {
+        let response = self.inner.cancel_job(CancelJobRequest { job: job.into() }).await.map_err(|status| readable(&status))?;
+        let response = response.into_inner();
+        Ok((response.accepted, response.job.context("the JobManager answered without a job")?))
+    }
+
+    /// Shows every status of a job to `each` until it is terminal, and answers the last.
+    ///
+    /// A JobManager that is lost on the way is looked for again for 30 seconds.
+    pub async fn watch(&mut self, job: &str, period_ms: u32, mut each: impl FnMut(&JobStatus)) -> anyhow::Result<JobStatus> {
+        let mut lost_at: Option<tokio::time::Instant> = None;
+        loop {
+            match self.inner.watch_job(WatchJobRequest { job: job.into(), period_ms }).await {
+                Ok(response) => {
+                    lost_at = None;
+                    let mut statuses = response.into_inner();
+                    while let Some(Ok(message)) = statuses.next().await {
+                        let Some(status) = message.job else { continue };
+                        each(&status);
+                        if is_terminal(status.state()) {
+                            return Ok(status);
+                        }
+                    }
+                }
+                Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled) => {}
+                Err(status) => return Err(readable(&status)),
+            }
+            let since = *lost_at.get_or_insert_with(tokio::time::Instant::now);
+            if since.elapsed() > RECONNECT_FOR {
+                bail!("lost the JobManager at {} and could not reach it again for {} s", self.address, RECONNECT_FOR.as_secs());
+            }
+            tokio::time::sleep(RECONNECT_EVERY).await;
+        }
+    }
+}

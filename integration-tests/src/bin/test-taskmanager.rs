@@ -1,0 +1,20 @@
+//! A TaskManager with the test nodes: what a user's own binary looks like.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use levada_integration_tests::nodes::{tally, throttle};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    levada_taskmanager::run_main(|mut builder| {
+        let (declaration, factory) = tally::sink(Arc::default());
+        builder = builder.sink(declaration, factory);
+        for (declaration, factory) in throttle::sinks() {
+            builder = builder.sink(declaration, factory);
+        }
+        builder
+    })
+}

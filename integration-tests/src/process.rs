@@ -1,0 +1,274 @@
+//! A cluster of real processes on loopback: one JobManager, TaskManagers, each of which can be killed.
+//!
+//! Everything a cluster writes lies in one temporary folder; whatever still runs when it is dropped is killed.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use levada::client::{Client, is_terminal};
+use levada_proto::v1::JobStatus;
+use tempfile::TempDir;
+
+/// How long anything that a test waits for may take before the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Between two looks at something that no one announces.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// TaskManagers.
+    pub task_managers: usize,
+    /// Slots of each.
+    pub slots: u32,
+    /// Settings of every process, `key=value`.
+    pub settings: Vec<String>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            task_managers: 2,
+            slots: 2,
+            settings: vec!["heartbeat.interval=500ms".into(), "heartbeat.timeout=3s".into()],
+        }
+    }
+}
+
+/// A running cluster.
+pub struct Processes {
+    /// The folder that everything lies in.
+    pub dir: TempDir,
+    setup: Setup,
+    port: u16,
+    http_port: u16,
+    job_manager: Option<Child>,
+    task_managers: Vec<Option<Child>>,
+}
+
+/// The folder of the built programs: that of the running one, or the one above it for a test.
+fn programs() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let folder = own.parent().context("a program lies in a folder")?;
+    let folder = if folder.ends_with("deps") { folder.parent().context("deps lies in a folder")? } else { folder };
+    Ok(folder.to_path_buf())
+}
+
+/// The built program of this name.
+pub fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let path = programs()?.join(name);
+    if !path.exists() {
+        bail!("\"{}\" is not built; `make test` builds it (cargo build --workspace --all-targets)", path.display());
+    }
+    Ok(path)
+}
+
+/// A port that was free just now.
+pub fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+impl Processes {
+    /// Starts a cluster and waits until every TaskManager is registered.
+    pub async fn start(setup: Setup) -> anyhow::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("levada-it-").tempdir()?;
+        let (port, http_port) = (free_port()?, free_port()?);
+        let mut cluster = Self { dir, setup, port, http_port, job_manager: None, task_managers: Vec::new() };
+        cluster.start_job_manager()?;
+        for _ in 0..cluster.setup.task_managers {
+            cluster.start_task_manager()?;
+        }
+        cluster.wait_for_task_managers(cluster.setup.task_managers).await?;
+        Ok(cluster)
+    }
+
+    /// A path below the cluster's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The JobManager's gRPC address.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The JobManager's HTTP address.
+    pub fn http_address(&self) -> String {
+        format!("127.0.0.1:{}", self.http_port)
+    }
+
+    fn spawn(&self, name: &str, log: &str, settings: &[String]) -> anyhow::Result<Child> {
+        let log = File::create(self.path(log))?;
+        let mut command = Command::new(program(name)?);
+        for setting in self.setup.settings.iter().chain(settings) {
+            command.arg("--set").arg(setting);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.spawn().with_context(|| format!("starting {name}"))
+    }
+
+    /// Starts the JobManager (again).
+    pub fn start_job_manager(&mut self) -> anyhow::Result<()> {
+        let settings = [
+            format!("jobmanager.port={}", self.port),
+            format!("jobmanager.http_port={}", self.http_port),
+            format!("jobmanager.data_dir={}", self.path("jobmanager").display()),
+        ];
+        self.job_manager = Some(self.spawn("levada-jobmanager", "jobmanager.log", &settings)?);
+        Ok(())
+    }
+
+    /// Starts one more TaskManager; answers its number.
+    pub fn start_task_manager(&mut self) -> anyhow::Result<usize> {
+        let number = self.task_managers.len();
+        let settings = [
+            format!("taskmanager.jobmanager={}", self.address()),
+            "taskmanager.data_port=0".into(),
+            "taskmanager.http_port=0".into(),
+            format!("taskmanager.slots={}", self.setup.slots),
+            format!("taskmanager.data_dir={}", self.path(&format!("taskmanager-{number}")).display()),
+        ];
+        let child = self.spawn("test-taskmanager", &format!("taskmanager-{number}.log"), &settings)?;
+        self.task_managers.push(Some(child));
+        Ok(number)
+    }
+
+    /// Kills a TaskManager with SIGKILL.
+    pub fn kill_task_manager(&mut self, number: usize) -> anyhow::Result<()> {
+        if let Some(mut child) = self.task_managers[number].take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Kills the JobManager with SIGKILL.
+    pub fn kill_job_manager(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.job_manager.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// The process id of a TaskManager that runs.
+    pub fn task_manager_pid(&self, number: usize) -> Option<u32> {
+        self.task_managers[number].as_ref().map(Child::id)
+    }
+
+    /// The numbers of the TaskManagers that run.
+    pub fn running(&self) -> Vec<usize> {
+        (0..self.task_managers.len()).filter(|number| self.task_managers[*number].is_some()).collect()
+    }
+
+    /// A client of the JobManager, as soon as it answers.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        let start = Instant::now();
+        loop {
+            match Client::connect(&self.address()).await {
+                Ok(client) => return Ok(client),
+                Err(error) if start.elapsed() > PATIENCE => return Err(error.context(self.logs())),
+                Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    /// Waits until `count` TaskManagers are registered.
+    pub async fn wait_for_task_managers(&self, count: usize) -> anyhow::Result<()> {
+        let mut client = self.client().await?;
+        let start = Instant::now();
+        while client.describe_cluster().await?.task_managers.len() != count {
+            if start.elapsed() > PATIENCE {
+                bail!("{count} TaskManagers did not register\n{}", self.logs());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Submits a job graph.
+    pub async fn submit(&self, graph: &str) -> anyhow::Result<String> {
+        self.client().await?.submit(graph, "test.yaml", 0).await
+    }
+
+    /// Waits until `holds` is true of the job's status.
+    pub async fn wait_until(&self, job: &str, what: &str, holds: impl Fn(&JobStatus) -> bool) -> anyhow::Result<JobStatus> {
+        let mut client = self.client().await?;
+        let start = Instant::now();
+        loop {
+            let status = client.describe(job).await?;
+            if holds(&status) {
+                return Ok(status);
+            }
+            if is_terminal(status.state()) || start.elapsed() > PATIENCE {
+                bail!("waited in vain for: {what}; the job is {:?}: {}\n{}", status.state(), status.failure, self.logs());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits for the job's end, whatever it is.
+    pub async fn wait(&self, job: &str) -> anyhow::Result<JobStatus> {
+        self.wait_until(job, "the job's end", |status| is_terminal(status.state())).await
+    }
+
+    /// Waits until the job has completed at least `count` checkpoints.
+    pub async fn wait_for_checkpoints(&self, job: &str, count: u64) -> anyhow::Result<JobStatus> {
+        let done = |status: &JobStatus| status.checkpoints.as_ref().is_some_and(|all| all.completed >= count);
+        self.wait_until(job, &format!("{count} completed checkpoints"), done).await
+    }
+
+    /// The logs of every process, for a message.
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        let Ok(entries) = fs::read_dir(self.dir.path()) else { return text };
+        for entry in entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "log")) {
+            let log = fs::read_to_string(entry.path()).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(30).collect();
+            text += &format!("--- {}\n", entry.file_name().display());
+            for line in tail.into_iter().rev() {
+                text += line;
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in self.task_managers.iter_mut().chain(std::iter::once(&mut self.job_manager)).flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The lines of every final file of a file sink (names without a leading dot), sorted.
+pub fn output_lines(dir: &Path) -> anyhow::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    if dir.exists() {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().starts_with('.') {
+                lines.extend(fs::read_to_string(entry.path())?.lines().map(String::from));
+            }
+        }
+    }
+    lines.sort_unstable();
+    Ok(lines)
+}
+
+/// Files of a file sink that are not final: there must be none once a job has ended.
+pub fn leftovers(dir: &Path) -> anyhow::Result<Vec<String>> {
+    if !dir.exists() {
+        return Ok(Vec::new());
+    }
+    let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(names.into_iter().filter(|name| name.starts_with('.')).collect())
+}
