@@ -1,0 +1,5 @@
+//! Integration tests: real processes on loopback, one program so that it is linked once.
+
+mod kill;
+mod streams;
+mod structure;
