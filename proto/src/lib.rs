@@ -2,6 +2,10 @@
 //!
 //! Generated with protox, so no protoc is needed. Must never know: what messages mean.
 
+pub mod convert;
+pub mod frame;
+pub mod metadata;
+
 /// The generated messages and services of package `levada.v1`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod v1 {

@@ -1,0 +1,128 @@
+//! A state to restore, as a deployment carries it: everything but the bytes.
+
+use std::ops::Range;
+
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::{SubtaskIndex, Uid};
+use levada_common::keys::KeyGroupRange;
+
+use super::state::{key_groups_of, kind_of_word, kind_word, path_of, uid_of};
+use super::{ConvertError, required};
+use crate::v1;
+
+/// A state (or a part of an operator list) that a task restores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreState {
+    /// The operator.
+    pub uid: Uid,
+    /// The state's name within the operator.
+    pub name: String,
+    /// What it is.
+    pub kind: StateKind,
+    /// The subtask that wrote it.
+    pub subtask: SubtaskIndex,
+    /// The key groups that it holds.
+    pub key_groups: KeyGroupRange,
+    /// Entries in it.
+    pub rows: u64,
+    /// CRC-32C of the bytes.
+    pub crc32c: u32,
+    /// Number of bytes.
+    pub length: u64,
+    /// Where the bytes are.
+    pub place: RestorePlace,
+    /// Of an operator list: the entries that are this task's.
+    pub entries: Range<u64>,
+}
+
+/// Where the bytes of a state to restore are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestorePlace {
+    /// With the JobManager, which gives them by `FetchState` with this number.
+    Inline(u64),
+    /// In a file.
+    File {
+        /// URI of the job's checkpoint directory.
+        directory: String,
+        /// Path below it.
+        path: String,
+        /// First byte.
+        offset: u64,
+    },
+}
+
+impl From<RestoreState> for v1::StateRef {
+    fn from(state: RestoreState) -> Self {
+        let place = match state.place {
+            RestorePlace::Inline(id) => v1::state_ref::Place::InlineId(id),
+            RestorePlace::File { directory, path, offset } => {
+                v1::state_ref::Place::File(v1::FilePlace { directory, path, offset })
+            }
+        };
+        Self {
+            uid: state.uid.to_string(),
+            name: state.name,
+            kind: kind_word(state.kind).into(),
+            subtask: state.subtask.0,
+            key_group_start: state.key_groups.start.into(),
+            key_group_end: state.key_groups.end.into(),
+            rows: state.rows,
+            crc32c: state.crc32c,
+            length: state.length,
+            place: Some(place),
+            entries_from: state.entries.start,
+            entries_to: state.entries.end,
+        }
+    }
+}
+
+impl TryFrom<v1::StateRef> for RestoreState {
+    type Error = ConvertError;
+
+    fn try_from(message: v1::StateRef) -> Result<Self, ConvertError> {
+        let place = match required(message.place, "place")? {
+            v1::state_ref::Place::InlineId(id) => RestorePlace::Inline(id),
+            v1::state_ref::Place::File(file) => {
+                RestorePlace::File { directory: file.directory, path: path_of(file.path)?, offset: file.offset }
+            }
+        };
+        Ok(Self {
+            uid: uid_of(message.uid)?,
+            name: message.name,
+            kind: kind_of_word(&message.kind)?,
+            subtask: SubtaskIndex(message.subtask),
+            key_groups: key_groups_of(message.key_group_start, message.key_group_end)?,
+            rows: message.rows,
+            crc32c: message.crc32c,
+            length: message.length,
+            place,
+            entries: message.entries_from..message.entries_to,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_to_restore_comes_back_as_it_went() {
+        let inline = RestoreState {
+            uid: Uid::new("lines"),
+            name: "splits".into(),
+            kind: StateKind::OperatorList,
+            subtask: SubtaskIndex(0),
+            key_groups: KeyGroupRange { start: 0, end: 127 },
+            rows: 4,
+            crc32c: 1,
+            length: 80,
+            place: RestorePlace::Inline(17),
+            entries: 2..4,
+        };
+        let place = RestorePlace::File { directory: "file:///c/job".into(), path: "chk-1/a".into(), offset: 3 };
+        let file = RestoreState { place, ..inline.clone() };
+        for state in [inline, file] {
+            assert_eq!(RestoreState::try_from(v1::StateRef::from(state.clone())).unwrap(), state);
+        }
+    }
+}
