@@ -11,3 +11,4 @@ pub mod operator;
 pub mod source;
 pub mod sink;
 pub mod channel;
+pub mod task;

@@ -1,0 +1,86 @@
+//! What the shell hands over to make a task: the plan's part, the ends of its channels, what it is restored from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+
+use levada_common::ids::{AttemptId, CheckpointId, Uid, VertexId};
+use levada_common::plan::{Edge, Plan, Vertex};
+
+use crate::channel::{ChannelReader, ChannelWriter};
+use crate::expr::ExpressionCompiler;
+use crate::metrics::{NodeMetrics, TaskMetrics};
+use crate::operator::RestoredState;
+use crate::sink::SinkFactory;
+use crate::source::SourceFactory;
+
+/// What tasks of any job are made with: the compiler of expressions, and the connectors by name.
+#[derive(Clone)]
+pub struct Environment {
+    /// Compiles the SQL texts of a plan.
+    pub compiler: Arc<dyn ExpressionCompiler>,
+    /// Sources by connector name.
+    pub sources: BTreeMap<String, SourceFactory>,
+    /// Sinks by connector name.
+    pub sinks: BTreeMap<String, SinkFactory>,
+}
+
+/// The receiving end of one channel of a task.
+pub struct InputChannel {
+    /// `Edge::input` of the edge that it belongs to.
+    pub input: u32,
+    /// The end.
+    pub reader: Box<dyn ChannelReader>,
+}
+
+/// The sending ends of one out-edge of a task.
+pub struct OutputEdge {
+    /// The edge.
+    pub edge: Edge,
+    /// A channel for each of `Edge::targets` of this subtask, in order.
+    pub channels: Vec<Box<dyn ChannelWriter>>,
+}
+
+/// All that one task is made of.
+pub struct TaskParts {
+    /// The job.
+    pub plan: Arc<Plan>,
+    /// The task's vertex in it.
+    pub vertex: VertexId,
+    /// Its parallel instance.
+    pub subtask: u32,
+    /// Job, attempt and epoch, for what the sink names after them.
+    pub attempt: AttemptId,
+    /// The checkpoint that the job is restored from.
+    pub restored_from: Option<CheckpointId>,
+    /// The task had seen the end of its data in that checkpoint: it emits no row again.
+    pub finished: bool,
+    /// What each node had in that checkpoint, as far as it fell to this task.
+    pub restored: BTreeMap<Uid, Vec<RestoredState>>,
+    /// At a first start: the splits of the source that fell to this task.
+    pub splits: Vec<String>,
+    /// Input channels; none for a source.
+    pub inputs: Vec<InputChannel>,
+    /// Out-edges; none for a sink.
+    pub outputs: Vec<OutputEdge>,
+    /// Wakes the task's thread; given to the source and the sink.
+    pub waker: Waker,
+    /// Counters of the task.
+    pub metrics: Arc<TaskMetrics>,
+    /// Counters of its nodes: one for each of `node_uids`.
+    pub node_metrics: Vec<Arc<NodeMetrics>>,
+}
+
+/// The nodes that a vertex runs, each once, from source to sink.
+pub fn node_uids(vertex: &Vertex) -> Vec<Uid> {
+    let source = vertex.source.iter().map(|source| &source.uid);
+    let operators = vertex.operators.iter().map(|operator| &operator.uid);
+    let sink = vertex.sink.iter().map(|sink| &sink.uid);
+    let mut uids: Vec<Uid> = Vec::new();
+    for uid in source.chain(operators).chain(sink) {
+        if !uids.contains(uid) {
+            uids.push(uid.clone());
+        }
+    }
+    uids
+}
