@@ -34,7 +34,8 @@ pub enum TaskState {
     Canceled,
 }
 
-/// What happens to one job. Events of an attempt that is not the current one are dropped at the top of `handle`.
+/// What happens to one job. Events of an attempt that is not the current one are dropped at the top of `handle`, but for
+/// `MetadataWritten`, which is the answer to an effect and no task's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The job begins: the first event. First start is recovery from nothing.
@@ -86,8 +87,8 @@ pub enum Event {
         attempt: AttemptId,
         /// The checkpoint.
         checkpoint: CheckpointId,
-        /// `None` where it worked.
-        error: Option<DeclineReason>,
+        /// The URI of the file, empty where the metadata lives in the JobManager only; or why it could not be written.
+        result: Result<String, DeclineReason>,
     },
     /// The user wants the job to end.
     Cancel,
@@ -128,6 +129,8 @@ pub enum Effect {
         attempt: AttemptId,
         /// The checkpoint that they are restored from.
         restored: Option<CheckpointId>,
+        /// Memory of each channel between TaskManagers, in bytes: 128 KiB to 4 MiB.
+        channel_window_bytes: u64,
         /// The tasks.
         tasks: Vec<TaskDeployment>,
     },
@@ -149,12 +152,15 @@ pub enum Effect {
         /// Everything stays inline (a final checkpoint of a job without checkpointing, or the memory backend).
         inline: bool,
     },
-    /// Write the checkpoint's `_metadata` (or, without a directory, keep it in memory), then answer `MetadataWritten`.
+    /// Write the checkpoint's `_metadata` (or, without a directory, keep it in memory), then answer `MetadataWritten`, always:
+    /// until then the next attempt waits (at most `within_ms`), since a checkpoint may be durable that no one knows of.
     WriteMetadata {
         /// The attempt.
         attempt: AttemptId,
         /// The checkpoint.
         metadata: CheckpointMetadata,
+        /// What is left of the checkpoint's time, in milliseconds: the answer is due within it, whatever it is.
+        within_ms: u64,
     },
     /// Tell every task of the attempt that the checkpoint is complete, or given up.
     NotifyCheckpoint {
@@ -176,11 +182,14 @@ pub enum Effect {
         /// States acknowledged so far (their files are to be deleted).
         tasks: Vec<TaskSnapshot>,
     },
-    /// Nothing of an acknowledgement is wanted: delete its files (answered "discard" to the sender as well).
+    /// Nothing of an acknowledgement is wanted: delete its files (answered "discard" to the sender as well). A
+    /// `SnapshotTaken` that causes none was taken, or repeats one that was: its sender is answered "accepted".
     DiscardSnapshot {
+        /// The checkpoint that it was for.
+        checkpoint: CheckpointId,
         /// The snapshot.
         snapshot: TaskSnapshot,
     },
-    /// The job's slots are free again.
+    /// The job's slots are free again: it has ended, or it waits for more slots than there are and must not keep these from others.
     ReleaseSlots,
 }

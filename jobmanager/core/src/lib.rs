@@ -1,6 +1,13 @@
 //! The pure core of the JobManager: job state machine, scheduling, checkpoint coordination, liveness, restart.
 //!
-//! `Machine::handle(now, event, &mut effects)` is all of it: no clock, no IO, no async, no randomness, no threads. The shell
-//! (`levada-jobmanager`) performs the effects and brings their results back as events.
+//! `Machine::handle(now, wall_ms, event, &mut effects)` is all of it: no clock, no IO, no async, no randomness, no threads. The
+//! shell (`levada-jobmanager`) performs the effects and brings their results back as events.
 
 pub mod event;
+pub mod liveness;
+pub mod machine;
+pub mod status;
+
+pub use event::{Effect, Event};
+pub use machine::{Machine, Options};
+pub use status::{JobSnapshot, JobState};
