@@ -3,8 +3,10 @@
 
 pub mod bids;
 pub mod digest;
+pub mod feed;
 pub mod nodes;
 pub mod process;
+pub mod proxy;
 pub mod queries;
 pub mod streams;
 pub mod text;

@@ -125,9 +125,14 @@ impl Processes {
 
     /// Starts one more TaskManager; answers its number.
     pub fn start_task_manager(&mut self) -> anyhow::Result<usize> {
+        self.start_task_manager_for(&self.address())
+    }
+
+    /// Starts one more TaskManager, which finds the JobManager at `address`; answers its number.
+    pub fn start_task_manager_for(&mut self, address: &str) -> anyhow::Result<usize> {
         let number = self.task_managers.len();
         let settings = [
-            format!("taskmanager.jobmanager={}", self.address()),
+            format!("taskmanager.jobmanager={address}"),
             "taskmanager.data_port=0".into(),
             "taskmanager.http_port=0".into(),
             format!("taskmanager.slots={}", self.setup.slots),

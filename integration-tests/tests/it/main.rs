@@ -1,5 +1,6 @@
 //! Integration tests: real processes on loopback, one program so that it is linked once.
 
+mod cases;
 mod kill;
 mod python;
 mod streams;
