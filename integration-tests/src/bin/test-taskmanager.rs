@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use levada_integration_tests::nodes::{tally, throttle};
+use levada_integration_tests::nodes::{sluggish, tally, throttle};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -12,6 +12,8 @@ fn main() -> ExitCode {
     levada_taskmanager::run_main(|mut builder| {
         let (declaration, factory) = tally::sink(Arc::default());
         builder = builder.sink(declaration, factory);
+        let (declaration, factory) = sluggish::source();
+        builder = builder.source(declaration, factory);
         for (declaration, factory) in throttle::sinks() {
             builder = builder.sink(declaration, factory);
         }
