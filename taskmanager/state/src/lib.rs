@@ -3,4 +3,9 @@
 //! Must never know: gRPC, tokio, storage, operators. A task is the only owner of its tables; nothing here is shared but the
 //! pieces of a snapshot on their way to the background.
 
+pub mod fixed;
+pub mod format;
+pub mod freeze;
+pub mod key_index;
+pub mod rows;
 pub mod snapshot;

@@ -4,7 +4,7 @@
 //! its rows while processing goes on (see `freeze`), and the last piece is followed by `PieceSender::finish`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use arrow::record_batch::RecordBatch;
@@ -47,6 +47,7 @@ enum PieceMessage {
 pub struct PieceSender {
     tx: Sender<PieceMessage>,
     in_flight: Arc<AtomicUsize>,
+    reader_gone: Arc<AtomicBool>,
 }
 
 /// The background's end.
@@ -54,6 +55,7 @@ pub struct PieceSender {
 pub struct PieceReader {
     rx: Receiver<PieceMessage>,
     in_flight: Arc<AtomicUsize>,
+    reader_gone: Arc<AtomicBool>,
 }
 
 /// The task ended, or gave the snapshot up, before the last piece.
@@ -65,7 +67,9 @@ pub struct SnapshotAbandoned;
 pub fn pieces() -> (PieceSender, PieceReader) {
     let (tx, rx) = channel();
     let in_flight = Arc::new(AtomicUsize::new(0));
-    (PieceSender { tx, in_flight: Arc::clone(&in_flight) }, PieceReader { rx, in_flight })
+    let reader_gone = Arc::new(AtomicBool::new(false));
+    let sender = PieceSender { tx, in_flight: Arc::clone(&in_flight), reader_gone: Arc::clone(&reader_gone) };
+    (sender, PieceReader { rx, in_flight, reader_gone })
 }
 
 /// A state that is whole at once.
@@ -84,8 +88,10 @@ impl PieceSender {
 
     /// Sends a piece. Where the background has gone the piece is dropped: that snapshot is declined already.
     pub fn send(&self, rows: RecordBatch) {
-        if rows.num_rows() > 0 && self.tx.send(PieceMessage::Rows(rows)).is_ok() {
+        if rows.num_rows() > 0 {
+            // Counted first: the background may take it, and subtract, before `send` returns.
             self.in_flight.fetch_add(1, Ordering::Relaxed);
+            let _ = self.tx.send(PieceMessage::Rows(rows));
         }
     }
 
@@ -94,9 +100,20 @@ impl PieceSender {
         self.in_flight.load(Ordering::Relaxed) >= Self::IN_FLIGHT_MAX
     }
 
+    /// Whether no one reads any more: the snapshot was declined or given up, and the rest need not be sent.
+    pub fn is_abandoned(&self) -> bool {
+        self.reader_gone.load(Ordering::Relaxed)
+    }
+
     /// Says that every row was sent.
     pub fn finish(self) {
         let _ = self.tx.send(PieceMessage::End);
+    }
+}
+
+impl Drop for PieceReader {
+    fn drop(&mut self) {
+        self.reader_gone.store(true, Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,80 @@
+//! The open format of a state in a snapshot: an Arrow IPC *file* per (operator, state, subtask).
+//!
+//! Shape of keyed state: `_key_group` (UInt16, not null), `key.<name>` ..., `namespace` (a struct of `start` and `end`) where it
+//! has one, then the values' columns; rows are sorted by group, and a batch holds more than one group only where they are small.
+//! Shape of operator state: `entry` (Utf8). The schema's metadata gives `levada.format-version`, `levada.uid`, `levada.state`,
+//! `levada.kind` and `levada.max-parallelism`; the footer's metadata gives `levada.groups`, a JSON list of
+//! `[group, batch, row, rows]`. Any Arrow reader opens it. Must never know where the bytes go.
+//!
+//! Invariant: the golden files of every version that was ever written are read by every later version.
+
+mod decode;
+mod encode;
+mod index;
+
+use std::collections::HashMap;
+
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::Uid;
+
+use crate::snapshot::StateMeta;
+
+pub use decode::{Corrupt, DecodeError, DecodedState, decode, decode_range, verify};
+pub use encode::{EncodeError, EncodedState, SizeLimit, encode};
+
+/// Version of the format that is written.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The column before the key columns.
+pub const KEY_GROUP_COLUMN: &str = "_key_group";
+
+/// What the name of a key column begins with.
+pub const KEY_PREFIX: &str = "key.";
+
+/// The column of operator state.
+pub const ENTRY_COLUMN: &str = "entry";
+
+const VERSION_FIELD: &str = "levada.format-version";
+const UID_FIELD: &str = "levada.uid";
+const STATE_FIELD: &str = "levada.state";
+const KIND_FIELD: &str = "levada.kind";
+const MAX_PARALLELISM_FIELD: &str = "levada.max-parallelism";
+const GROUPS_FIELD: &str = "levada.groups";
+
+/// The schema's metadata of a state.
+fn to_metadata(meta: &StateMeta, max_parallelism: u32) -> HashMap<String, String> {
+    let kind = match meta.kind {
+        StateKind::Keyed => "keyed",
+        StateKind::OperatorList => "operator-list",
+    };
+    HashMap::from([
+        (VERSION_FIELD.into(), FORMAT_VERSION.to_string()),
+        (UID_FIELD.into(), meta.uid.as_str().into()),
+        (STATE_FIELD.into(), meta.name.clone()),
+        (KIND_FIELD.into(), kind.into()),
+        (MAX_PARALLELISM_FIELD.into(), max_parallelism.to_string()),
+    ])
+}
+
+/// What the schema's metadata of a state says.
+fn from_metadata(metadata: &HashMap<String, String>) -> Result<(StateMeta, u32), DecodeError> {
+    let field = |name: &'static str| metadata.get(name).ok_or(DecodeError::Metadata { field: name, found: "nothing".into() });
+    let bad = |field, found: &String| DecodeError::Metadata { field, found: format!("\"{found}\"") };
+    let version = field(VERSION_FIELD)?;
+    let version: u32 = version.parse().map_err(|_| bad(VERSION_FIELD, version))?;
+    if version != FORMAT_VERSION {
+        return Err(DecodeError::Version { found: version });
+    }
+    let kind = match field(KIND_FIELD)? {
+        kind if kind == "keyed" => StateKind::Keyed,
+        kind if kind == "operator-list" => StateKind::OperatorList,
+        other => return Err(bad(KIND_FIELD, other)),
+    };
+    let max_parallelism = field(MAX_PARALLELISM_FIELD)?;
+    let max_parallelism = max_parallelism.parse().map_err(|_| bad(MAX_PARALLELISM_FIELD, max_parallelism))?;
+    let uid = Uid::new(field(UID_FIELD)?.as_str());
+    Ok((StateMeta { uid, name: field(STATE_FIELD)?.clone(), kind }, max_parallelism))
+}
+
+#[cfg(test)]
+mod tests;

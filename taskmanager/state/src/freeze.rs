@@ -1,0 +1,205 @@
+//! Freezing a dense table without a pause: *save before first change*.
+//!
+//! The task owns the table and goes on writing to it. One bit per row says "already in this snapshot"; a barrier only flips what
+//! the bit means. A row is saved before the first write to it after the barrier, and a cursor saves the rest piece by piece
+//! beside the work. Rows added after the barrier are not in the snapshot. Must never know what a row holds: whoever owns the
+//! table hands in `gather`, which reads rows out.
+//!
+//! One bit allows one running snapshot. A second barrier while one runs finishes the first at once, in the barrier's own time:
+//! the coordinator runs one checkpoint at a time, so this happens only after one that was given up without word.
+
+use arrow::record_batch::RecordBatch;
+
+use crate::snapshot::PieceSender;
+
+/// Which rows of a table are still to be saved for the running snapshot.
+#[derive(Debug, Default)]
+pub struct FrozenRows {
+    /// A bit per row, in words of 64.
+    bits: Vec<u64>,
+    /// XORed to a word of `bits`, a one says "saved".
+    meaning: u64,
+    /// Rows that have a bit.
+    rows: usize,
+    /// Rows that the running snapshot covers; 0 when none runs.
+    end: usize,
+    /// Rows before this one are saved.
+    cursor: usize,
+}
+
+impl FrozenRows {
+    /// A table without rows.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The table has `rows` rows now: the new ones are in no running snapshot.
+    pub fn resize(&mut self, rows: usize) {
+        if rows <= self.rows {
+            return;
+        }
+        self.bits.resize(rows.div_ceil(64), !self.meaning);
+        self.rows = rows;
+    }
+
+    /// Starts a snapshot of the rows that the table has now.
+    ///
+    /// Contract: none is running.
+    pub fn freeze(&mut self) {
+        assert!(!self.is_running(), "one bit allows one running snapshot");
+        self.meaning = !self.meaning;
+        if let Some(last) = self.bits.last_mut().filter(|_| !self.rows.is_multiple_of(64)) {
+            // Bits behind the last row belong to rows to come, which are not in this snapshot.
+            let behind = u64::MAX << (self.rows % 64);
+            *last = (*last & !behind) | (!self.meaning & behind);
+        }
+        self.end = self.rows;
+        self.cursor = 0;
+    }
+
+    /// Whether rows may still be unsaved.
+    pub fn is_running(&self) -> bool {
+        self.end > 0
+    }
+
+    /// Appends those of `ids` that must be saved before they change, each once, and counts them as saved.
+    pub fn take_unsaved(&mut self, ids: &[u32], unsaved: &mut Vec<u32>) {
+        if !self.is_running() {
+            return;
+        }
+        for id in ids {
+            let row = *id as usize;
+            if row < self.end {
+                let (word, bit) = (row / 64, 1 << (row % 64));
+                if (self.bits[word] ^ self.meaning) & bit == 0 {
+                    self.bits[word] ^= bit;
+                    unsaved.push(*id);
+                }
+            }
+        }
+    }
+
+    /// Appends the next unsaved rows, at most `rows_max`, and counts them as saved. Ends the snapshot after the last one.
+    pub fn take_next(&mut self, rows_max: usize, unsaved: &mut Vec<u32>) {
+        let full = unsaved.len() + rows_max;
+        while self.cursor < self.end && unsaved.len() < full {
+            let word = self.cursor / 64;
+            let ahead = u64::MAX << (self.cursor % 64);
+            let open = !(self.bits[word] ^ self.meaning) & ahead;
+            if open == 0 {
+                self.cursor = (word + 1) * 64;
+                continue;
+            }
+            let bit = open.trailing_zeros() as usize;
+            self.bits[word] ^= 1 << bit;
+            unsaved.push((word * 64 + bit) as u32);
+            self.cursor = word * 64 + bit + 1;
+        }
+        if self.cursor >= self.end {
+            self.end = 0;
+        }
+    }
+
+    /// Gives the running snapshot up.
+    pub fn abandon(&mut self) {
+        self.bits.fill(!self.meaning);
+        self.end = 0;
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.bits.capacity() * size_of::<u64>()
+    }
+}
+
+/// A table's side of its snapshots: which rows are still to be saved, and where they go.
+#[derive(Debug, Default)]
+pub struct Freezer {
+    rows: FrozenRows,
+    sender: Option<PieceSender>,
+    unsaved: Vec<u32>,
+}
+
+impl Freezer {
+    /// For a table without rows.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts a snapshot of the table's `len` rows. One that is still running is finished first, through `gather`.
+    ///
+    /// Contract: called between two changes; `gather` gives the rows with these ids as they are now.
+    pub fn freeze(&mut self, len: usize, sender: PieceSender, gather: impl Fn(&[u32]) -> RecordBatch) {
+        while self.save_next(PIECE_ROWS_MAX, &gather) {}
+        self.rows.resize(len);
+        self.rows.freeze();
+        self.sender = Some(sender);
+    }
+
+    /// Saves those of `ids` that are in the running snapshot and not saved yet.
+    ///
+    /// Contract: called before each change with every row that it touches; ids may repeat, new rows may be among them.
+    pub fn before_change(&mut self, ids: &[u32], gather: impl Fn(&[u32]) -> RecordBatch) {
+        let Some(sender) = &self.sender else { return };
+        self.unsaved.clear();
+        self.rows.take_unsaved(ids, &mut self.unsaved);
+        if !self.unsaved.is_empty() {
+            sender.send(gather(&self.unsaved));
+        }
+    }
+
+    /// The table has `len` rows now.
+    pub fn resize(&mut self, len: usize) {
+        self.rows.resize(len);
+    }
+
+    /// Saves up to `rows_max` further rows, none while the background has enough to do; answers whether rows remain.
+    pub fn advance(&mut self, rows_max: usize, gather: impl Fn(&[u32]) -> RecordBatch) -> bool {
+        match &self.sender {
+            None => false,
+            Some(sender) if sender.is_abandoned() => {
+                self.abandon();
+                false
+            }
+            Some(sender) if sender.is_full() => true,
+            Some(_) => self.save_next(rows_max, &gather),
+        }
+    }
+
+    /// Whether a snapshot is running.
+    pub fn is_running(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Gives the running snapshot up; its reader is told.
+    pub fn abandon(&mut self) {
+        self.rows.abandon();
+        self.sender = None;
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.rows.memory_bytes()
+    }
+
+    fn save_next(&mut self, rows_max: usize, gather: &impl Fn(&[u32]) -> RecordBatch) -> bool {
+        let Some(sender) = &self.sender else { return false };
+        self.unsaved.clear();
+        self.rows.take_next(rows_max, &mut self.unsaved);
+        if !self.unsaved.is_empty() {
+            sender.send(gather(&self.unsaved));
+        }
+        if !self.rows.is_running()
+            && let Some(sender) = self.sender.take()
+        {
+            sender.finish();
+        }
+        self.sender.is_some()
+    }
+}
+
+/// Rows of a piece when a snapshot is finished at once.
+const PIECE_ROWS_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests;

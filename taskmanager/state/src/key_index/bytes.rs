@@ -1,0 +1,168 @@
+//! Keys of bytes, dense by id: up to 16 bytes stand in the row itself, longer ones in an arena.
+
+use super::hash::{hash_long, hash_short};
+use super::slots::{Probe, Slots, tag};
+
+/// Rows that are hashed, then probed, in one go.
+const BLOCK: usize = 256;
+
+/// Longest key that stands in its row.
+const SHORT_BYTES_MAX: usize = 16;
+
+/// A key as it is probed for, and as it is kept.
+///
+/// `word` of a short key: its bytes, zeros behind. Of a long one: its hash above the place of its first byte in the arena
+/// (when kept) or in the batch (when probed for), so 64 bits each.
+#[derive(Debug, Clone, Copy)]
+struct Key {
+    word: [u64; 2],
+    len: u32,
+}
+
+impl Key {
+    #[inline]
+    fn is_short(&self) -> bool {
+        self.len as usize <= SHORT_BYTES_MAX
+    }
+}
+
+/// The keys and their index.
+#[derive(Debug)]
+pub(super) struct ByteKeys {
+    keys: Vec<Key>,
+    arena: Vec<u8>,
+    slots: Slots,
+}
+
+impl ByteKeys {
+    pub(super) fn new() -> Self {
+        Self { keys: Vec::new(), arena: Vec::new(), slots: Slots::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Appends the id of each of `rows` keys, which stand in `data` where `range` says.
+    pub(super) fn intern(&mut self, data: &[u8], rows: usize, range: impl Fn(usize) -> (usize, usize), ids: &mut Vec<u32>) {
+        ids.reserve(rows);
+        let mut block = [(Key { word: [0; 2], len: 0 }, 0u32); BLOCK];
+        for start in (0..rows).step_by(BLOCK) {
+            let len = BLOCK.min(rows - start);
+            for (row, entry) in block[..len].iter_mut().enumerate() {
+                let (from, to) = range(start + row);
+                *entry = probe_key(data, from, to);
+            }
+            self.slots.touch(block[..len].iter().map(|(_, tag)| *tag));
+            ids.extend(block[..len].iter().map(|(key, tag)| self.intern_key(*key, *tag, data)));
+        }
+    }
+
+    /// The id of one key.
+    pub(super) fn intern_one(&mut self, bytes: &[u8]) -> u32 {
+        let (key, tag) = probe_key(bytes, 0, bytes.len());
+        self.intern_key(key, tag, bytes)
+    }
+
+    #[inline]
+    fn intern_key(&mut self, key: Key, tag: u32, data: &[u8]) -> u32 {
+        let found = if key.is_short() {
+            self.slots.probe(tag, |id| {
+                let kept = &self.keys[id as usize];
+                kept.word == key.word && kept.len == key.len
+            })
+        } else {
+            self.slots.probe(tag, |id| {
+                let kept = &self.keys[id as usize];
+                kept.len == key.len && kept.word[1] == key.word[1] && self.long(kept) == long_in(data, &key)
+            })
+        };
+        match found {
+            Probe::Found(id) => id,
+            Probe::Empty(place) => {
+                let id = self.keys.len() as u32;
+                self.slots.occupy(place, tag, id);
+                self.keep(key, data);
+                id
+            }
+        }
+    }
+
+    /// Adds a row that no probe finds.
+    pub(super) fn push_hidden(&mut self) -> u32 {
+        self.keys.push(Key { word: [u64::MAX; 2], len: 0 });
+        self.keys.len() as u32 - 1
+    }
+
+    fn keep(&mut self, mut key: Key, data: &[u8]) {
+        if !key.is_short() {
+            let place = self.arena.len() as u64;
+            self.arena.extend_from_slice(long_in(data, &key));
+            key.word[0] = place;
+        }
+        self.keys.push(key);
+    }
+
+    #[inline]
+    fn long(&self, key: &Key) -> &[u8] {
+        long_in(&self.arena, key)
+    }
+
+    /// Appends the bytes of a row's key.
+    #[inline]
+    pub(super) fn append(&self, id: usize, out: &mut Vec<u8>) {
+        let key = &self.keys[id];
+        if key.is_short() {
+            let len = out.len();
+            let bytes = u128::from(key.word[0]) | u128::from(key.word[1]) << 64;
+            // A copy of fixed size and a cut are faster than a copy of the key's own size.
+            out.extend_from_slice(&bytes.to_le_bytes());
+            out.truncate(len + key.len as usize);
+        } else {
+            out.extend_from_slice(self.long(key));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.arena.clear();
+        self.slots.clear();
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<Key>() + self.arena.capacity() + self.slots.memory_bytes()
+    }
+}
+
+/// The key that stands in `data[from..to]`, and its tag.
+#[inline]
+fn probe_key(data: &[u8], from: usize, to: usize) -> (Key, u32) {
+    let len = to - from;
+    if len > SHORT_BYTES_MAX {
+        let hash = hash_long(&data[from..to]);
+        return (Key { word: [from as u64, hash], len: len as u32 }, tag(hash));
+    }
+    let bytes = short_bytes(data, from, len);
+    let hash = hash_short(bytes, len);
+    (Key { word: [bytes as u64, (bytes >> 64) as u64], len: len as u32 }, tag(hash))
+}
+
+/// Reads 16 bytes whatever the length, and cuts off what lies behind; only at the end of `data` byte by byte.
+#[inline]
+fn short_bytes(data: &[u8], from: usize, len: usize) -> u128 {
+    let bytes = match data.get(from..from + SHORT_BYTES_MAX) {
+        Some(chunk) => u128::from_le_bytes(chunk.try_into().expect("16 bytes were cut")),
+        None => {
+            let mut chunk = [0; SHORT_BYTES_MAX];
+            chunk[..len].copy_from_slice(&data[from..from + len]);
+            u128::from_le_bytes(chunk)
+        }
+    };
+    if len == 0 { 0 } else { bytes & (u128::MAX >> (128 - 8 * len as u32)) }
+}
+
+#[inline]
+fn long_in<'a>(data: &'a [u8], key: &Key) -> &'a [u8] {
+    let from = key.word[0] as usize;
+    &data[from..from + key.len as usize]
+}
