@@ -117,7 +117,6 @@ impl Processes {
         let settings = [
             format!("jobmanager.port={}", self.port),
             format!("jobmanager.http_port={}", self.http_port),
-            format!("jobmanager.data_dir={}", self.path("jobmanager").display()),
         ];
         self.job_manager = Some(self.spawn("levada-jobmanager", "jobmanager.log", &settings)?);
         Ok(())

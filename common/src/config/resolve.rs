@@ -1,0 +1,234 @@
+//! What each service needs, with every default filled in and every range checked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::HostPort;
+use super::memory::machine_memory_bytes;
+use super::tree::{ConfigError, Configuration};
+
+/// Least budget for inline state that `auto` gives.
+const INLINE_BUDGET_MIN: u64 = 64 << 20;
+
+/// What of a frame is kept for what is not state.
+pub(super) const FRAME_RESERVE: u64 = 64 << 10;
+
+/// How a service writes its log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// A level, or a filter by target.
+    pub level: String,
+    /// Its form.
+    pub format: LogFormat,
+}
+
+/// The form of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// A JobManager's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobManagerConfig {
+    /// Where it listens.
+    pub bind: String,
+    /// The name that others reach it by.
+    pub advertise: String,
+    /// gRPC port; 0 = any free one.
+    pub port: u16,
+    /// HTTP port; 0 = any free one.
+    pub http_port: u16,
+    /// Memory of the process.
+    pub memory_total_bytes: u64,
+    /// Memory for inline state.
+    pub inline_budget_bytes: u64,
+    /// Largest control message.
+    pub frame_size_bytes: u64,
+    /// Time that a call may take.
+    pub ask_timeout: Duration,
+    /// Between two heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Silence after which a TaskManager is lost.
+    pub heartbeat_timeout: Duration,
+    /// The log.
+    pub log: LogConfig,
+}
+
+/// A TaskManager's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskManagerConfig {
+    /// The JobManager.
+    pub job_manager: HostPort,
+    /// Where it listens.
+    pub bind: String,
+    /// The name that others reach it by.
+    pub advertise: String,
+    /// Data port; 0 = any free one.
+    pub data_port: u16,
+    /// HTTP port; 0 = any free one.
+    pub http_port: u16,
+    /// Slots.
+    pub slots: u32,
+    /// Silence of the JobManager after which tasks cancel themselves.
+    pub orphan_timeout: Duration,
+    /// Folder for working files.
+    pub data_dir: PathBuf,
+    /// Memory of the process.
+    pub memory_total_bytes: u64,
+    /// Its share for channels between TaskManagers.
+    pub network_memory_bytes: u64,
+    /// Its share for state on the heap.
+    pub heap_state_bytes: u64,
+    /// Time that a call may take.
+    pub ask_timeout: Duration,
+    /// The log.
+    pub log: LogConfig,
+}
+
+impl JobManagerConfig {
+    /// Largest state that may travel inline, whatever a job sets: a frame less what is kept for the rest.
+    pub fn inline_state_max_bytes(&self) -> u64 {
+        self.frame_size_bytes - FRAME_RESERVE
+    }
+}
+
+impl Configuration {
+    /// Checks everything that a JobManager uses and fills in its defaults.
+    pub fn job_manager(&self) -> Result<JobManagerConfig, ConfigError> {
+        let section = &self.jobmanager;
+        let memory_total_bytes = section.memory.total.map_or_else(machine_memory_bytes, |size| size.as_bytes());
+        let inline_budget_bytes =
+            section.inline_budget.map_or_else(|| (memory_total_bytes / 4).max(INLINE_BUDGET_MIN), |size| size.as_bytes());
+        let frame = self.rpc.frame_size;
+        check((256 << 10..=1 << 30).contains(&frame.as_bytes()), "rpc.frame_size", frame, "a frame has 256KiB to 1GiB")?;
+        let (interval, timeout) = (self.heartbeat.interval, self.heartbeat.timeout);
+        check(interval.as_ms() >= 10, "heartbeat.interval", interval, "at least 10ms")?;
+        check(timeout.as_ms() >= 2 * interval.as_ms(), "heartbeat.timeout", timeout, "at least twice heartbeat.interval")?;
+        Ok(JobManagerConfig {
+            bind: bind("jobmanager.bind", &section.bind)?,
+            advertise: advertised(section.advertise.as_deref(), &section.bind),
+            port: section.port,
+            http_port: section.http_port,
+            memory_total_bytes,
+            inline_budget_bytes,
+            frame_size_bytes: frame.as_bytes(),
+            ask_timeout: self.ask_timeout()?,
+            heartbeat_interval: interval.into(),
+            heartbeat_timeout: timeout.into(),
+            log: self.log()?,
+        })
+    }
+
+    /// Checks everything that a TaskManager uses and fills in its defaults.
+    pub fn task_manager(&self) -> Result<TaskManagerConfig, ConfigError> {
+        let section = &self.taskmanager;
+        let memory_total_bytes = section.memory.total.map_or_else(machine_memory_bytes, |size| size.as_bytes());
+        let share = |key: &'static str, fraction: f64, most: f64| {
+            check(fraction > 0.0 && fraction <= most, key, fraction, &format!("above 0 and at most {most}"))?;
+            Ok((memory_total_bytes as f64 * fraction) as u64)
+        };
+        check((1..=1024).contains(&section.slots), "taskmanager.slots", section.slots, "1 to 1024 slots")?;
+        let job_manager = section.jobmanager.parse().map_err(|error: super::BadAddress| ConfigError::OutOfRange {
+            key: "taskmanager.jobmanager",
+            value: section.jobmanager.clone(),
+            allowed: error.to_string(),
+        })?;
+        Ok(TaskManagerConfig {
+            job_manager,
+            bind: bind("taskmanager.bind", &section.bind)?,
+            advertise: advertised(section.advertise.as_deref(), &section.bind),
+            data_port: section.data_port,
+            http_port: section.http_port,
+            slots: section.slots,
+            orphan_timeout: section.orphan_timeout.into(),
+            data_dir: section.data_dir.clone().unwrap_or_else(|| std::env::temp_dir().join("levada")),
+            memory_total_bytes,
+            network_memory_bytes: share("network.memory_fraction", self.network.memory_fraction, 0.8)?,
+            heap_state_bytes: share("state.memory_fraction", self.state.memory_fraction, 0.9)?,
+            ask_timeout: self.ask_timeout()?,
+            log: self.log()?,
+        })
+    }
+
+    fn ask_timeout(&self) -> Result<Duration, ConfigError> {
+        let timeout = self.rpc.ask_timeout;
+        check(timeout.as_ms() >= 10, "rpc.ask_timeout", timeout, "at least 10ms")?;
+        Ok(timeout.into())
+    }
+
+    fn log(&self) -> Result<LogConfig, ConfigError> {
+        let format = match self.log.format.as_str() {
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
+            other => {
+                return Err(ConfigError::OutOfRange { key: "log.format", value: other.into(), allowed: "text or json".into() });
+            }
+        };
+        Ok(LogConfig { level: self.log.level.clone(), format })
+    }
+}
+
+fn check(holds: bool, key: &'static str, value: impl ToString, allowed: &str) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError::OutOfRange { key, value: value.to_string(), allowed: allowed.into() }) }
+}
+
+/// An address to listen on, without brackets.
+fn bind(key: &'static str, text: &str) -> Result<String, ConfigError> {
+    let host = text.trim_start_matches('[').trim_end_matches(']');
+    let fits =
+        !host.is_empty() && !host.contains(['/', ' ']) && (!host.contains(':') || host.parse::<std::net::Ipv6Addr>().is_ok());
+    check(fits, key, text, "an address or a host's name without a port, such as 127.0.0.1, 0.0.0.0 or [::]")?;
+    Ok(host.into())
+}
+
+/// The name to be reached by: as written; else the bind address, or where that is every interface the host's name.
+fn advertised(written: Option<&str>, bind: &str) -> String {
+    let bind = bind.trim_start_matches('[').trim_end_matches(']');
+    match written {
+        Some(name) => name.trim_start_matches('[').trim_end_matches(']').into(),
+        None if matches!(bind, "0.0.0.0" | "::") => host_name(),
+        None => bind.into(),
+    }
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "localhost".into() } else { name.trim().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Layers;
+    use super::*;
+
+    fn load(set: &[&str]) -> Configuration {
+        let set = set.iter().map(|text| (*text).into()).collect();
+        Configuration::load(&Layers { set, ..Layers::default() }).expect("of the right form")
+    }
+
+    #[test]
+    fn defaults_are_resolved() {
+        let config = load(&["jobmanager.memory.total=8GiB", "taskmanager.memory.total=10GiB"]);
+        let (job_manager, task_manager) = (config.job_manager().expect("valid"), config.task_manager().expect("valid"));
+        assert_eq!(job_manager.inline_budget_bytes, 2 << 30);
+        assert_eq!(job_manager.inline_state_max_bytes(), (10 << 20) - (64 << 10));
+        assert_eq!(task_manager.network_memory_bytes, 1 << 30);
+        assert_eq!((job_manager.bind.as_str(), task_manager.advertise.as_str()), ("127.0.0.1", "127.0.0.1"));
+        assert_ne!(load(&["taskmanager.bind=0.0.0.0"]).task_manager().expect("valid").advertise, "0.0.0.0");
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        for bad in ["heartbeat.timeout=15s", "rpc.frame_size=2GiB", "jobmanager.bind=host:1", "log.format=xml"] {
+            assert!(load(&[bad]).job_manager().is_err(), "{bad}");
+        }
+        for bad in ["taskmanager.slots=0", "taskmanager.jobmanager=nowhere", "network.memory_fraction=0.9"] {
+            let error = load(&[bad]).task_manager().expect_err(bad).to_string();
+            assert!(error.starts_with(bad), "{error}");
+        }
+    }
+}
