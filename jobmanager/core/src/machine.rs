@@ -1,13 +1,31 @@
 //! A job from its start to its end: takes events, keeps the state, says what is to be done.
+//!
+//! The unit of restart is the whole job: whatever fails, its attempt is cancelled everywhere, and the next one is deployed once
+//! nothing of the old one is left (its tasks have reported their end or their TaskManagers are lost), or a bounded time after:
+//! acknowledgement and commit are fenced by the attempt, so an overlap does no harm.
+//!
+//! Invariant: stale messages end in `admit`, nowhere else; time-driven changes happen in `advance`, after every event.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use levada_common::ids::{Attempt, AttemptId, Epoch, JobId};
+use levada_common::checkpoint::DeclineReason;
+use levada_common::fault::Failure;
+use levada_common::ids::{Attempt, AttemptId, CheckpointId, Epoch, JobId, TaskId, TaskManagerId};
 use levada_common::plan::Plan;
 use levada_common::time::Instant;
 
-use crate::event::{Effect, Event};
-use crate::status::{CheckpointsStatus, JobSnapshot, JobState};
+use crate::clock::Clock;
+use crate::coordinator::Coordinator;
+use crate::deployment::deployments;
+use crate::event::{Effect, Event, TaskManagerInfo, TaskState};
+use crate::execution::{Execution, describe, tasks};
+use crate::placement::{Placement, PlacementError, place};
+use crate::restart::{Decision, RestartPolicy};
+use crate::status::{JobSnapshot, JobState, TaskPhase, TaskStatus};
+
+/// TaskManagers remembered to be told of a lost attempt should they come back; beyond it the oldest is forgotten.
+const CUT_OFF_COUNT_MAX: usize = 1_024;
 
 /// Bounds that are the JobManager's and not the job's.
 #[derive(Debug, Clone)]
@@ -28,17 +46,54 @@ impl Default for Options {
 /// One job.
 #[derive(Debug)]
 pub struct Machine {
-    attempt: AttemptId,
-    _plan: Arc<Plan>,
+    plan: Arc<Plan>,
+    options: Options,
     state: JobState,
-    _options: Options,
+    attempt: AttemptId,
+    /// Each source's splits; `None` before the start.
+    splits: Option<BTreeMap<u32, Vec<String>>>,
+    resources: Vec<TaskManagerInfo>,
+    /// The newest attempt.
+    execution: Option<Execution>,
+    coordinator: Coordinator,
+    restart: RestartPolicy,
+    /// Restarting: when the next attempt may be deployed.
+    retry_at: Instant,
+    /// Restarting, failing, cancelling: when the old attempt is no longer waited for.
+    end_by: Instant,
+    /// Whether slots were taken and not given back.
+    holds_slots: bool,
+    /// TaskManagers that were lost with tasks on them, and of which attempt: should one come back, it is told to end them.
+    cut_off: BTreeMap<TaskManagerId, AttemptId>,
+    failure: Option<String>,
+    waiting_for: Option<String>,
+    ended_at_ms: Option<u64>,
 }
 
 impl Machine {
     /// A job that waits for `Event::Start`.
+    ///
+    /// Contract: `plan` has at least one vertex.
     pub fn new(job: JobId, epoch: Epoch, plan: Arc<Plan>, options: Options) -> Self {
-        let attempt = AttemptId { job, attempt: Attempt(0), epoch };
-        Self { attempt, _plan: plan, state: JobState::Scheduled, _options: options }
+        assert!(plan.slots() > 0, "a plan has tasks");
+        Self {
+            state: JobState::Scheduled,
+            attempt: AttemptId { job, attempt: Attempt(0), epoch },
+            splits: None,
+            resources: Vec::new(),
+            execution: None,
+            coordinator: Coordinator::new(Arc::clone(&plan), options.final_retry_ms),
+            restart: RestartPolicy::new(plan.settings.restart.clone()),
+            retry_at: Instant(0),
+            end_by: Instant(0),
+            holds_slots: false,
+            cut_off: BTreeMap::new(),
+            failure: None,
+            waiting_for: Some("its start".into()),
+            ended_at_ms: None,
+            plan,
+            options,
+        }
     }
 
     /// Takes an event; `effects` gets what is to be done, in order.
@@ -46,27 +101,22 @@ impl Machine {
     /// Units: `wall_ms` in milliseconds since 1970, for people only.
     /// Contract: `now` never goes back. An effect's result comes back as an event.
     pub fn handle(&mut self, now: Instant, wall_ms: u64, event: Event, effects: &mut Vec<Effect>) {
-        let _ = (now, wall_ms, event, effects);
+        let clock = Clock { now, wall_ms };
+        if let Some(event) = self.admit(event, effects) {
+            self.apply(clock, event, effects);
+        }
+        self.advance(clock, effects);
     }
 
     /// When `Event::Tick` is next wanted. A tick too early or too many does no harm.
     pub fn deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    /// The job as it is now.
-    pub fn status(&self, now: Instant) -> JobSnapshot {
-        let _ = now;
-        JobSnapshot {
-            state: self.state,
-            attempt: self.attempt.attempt,
-            restarts: 0,
-            failure: None,
-            degraded: None,
-            waiting_for: None,
-            ended_at_ms: None,
-            checkpoints: CheckpointsStatus::default(),
-            tasks: Vec::new(),
+        match self.state {
+            JobState::Scheduled | JobState::Deploying => None,
+            JobState::Running => self.coordinator.deadline(self.execution.as_ref()),
+            JobState::Restarting if self.coordinator.is_writing() => self.coordinator.deadline(None),
+            JobState::Restarting => Some(if self.attempt_is_gone() { self.retry_at } else { self.retry_at.max(self.end_by) }),
+            JobState::Failing | JobState::Cancelling => Some(self.end_by),
+            JobState::Finished | JobState::Failed | JobState::Canceled => self.coordinator.deadline(None),
         }
     }
 
@@ -79,4 +129,302 @@ impl Machine {
     pub fn is_terminal(&self) -> bool {
         self.state.is_terminal()
     }
+
+    /// The job as it is now.
+    pub fn status(&self, now: Instant) -> JobSnapshot {
+        JobSnapshot {
+            state: self.state,
+            attempt: self.attempt.attempt,
+            restarts: self.attempt.attempt.0.saturating_sub(1),
+            failure: self.failure.clone(),
+            degraded: self.coordinator.degraded(now),
+            waiting_for: self.waiting_for.clone(),
+            ended_at_ms: self.ended_at_ms,
+            checkpoints: self.coordinator.status(now),
+            tasks: tasks(&self.plan).map(|task| self.task_status(task)).collect(),
+        }
+    }
+
+    fn task_status(&self, task: TaskId) -> TaskStatus {
+        let execution = self.execution.as_ref();
+        TaskStatus {
+            task,
+            name: self.plan.vertex(task.vertex).name.clone(),
+            phase: execution.and_then(|execution| execution.phase(task)).unwrap_or(TaskPhase::Created),
+            task_manager: execution.and_then(|execution| execution.task_manager(task)),
+        }
+    }
+
+    /// The one place where messages of old attempts end.
+    fn admit(&mut self, event: Event, effects: &mut Vec<Effect>) -> Option<Event> {
+        let current = self.execution.as_ref().map(Execution::id);
+        match event {
+            Event::Task { attempt, .. } | Event::SnapshotDeclined { attempt, .. } if Some(attempt) != current => None,
+            Event::SnapshotTaken { attempt, checkpoint, snapshot } if Some(attempt) != current => {
+                self.coordinator.refuse(checkpoint, snapshot, effects);
+                None
+            }
+            event => Some(event),
+        }
+    }
+
+    fn apply(&mut self, clock: Clock, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Start { splits } => {
+                self.splits.get_or_insert(splits);
+            }
+            Event::Resources(task_managers) => self.resources_changed(task_managers, effects),
+            Event::TaskManagerLost { id, reason } => self.task_manager_lost(clock, id, &reason, effects),
+            Event::Task { task, state, .. } => self.task_changed(clock, task, state, effects),
+            Event::SnapshotTaken { checkpoint, snapshot, .. } => {
+                self.coordinator.acknowledge(clock, checkpoint, snapshot, effects);
+            }
+            Event::SnapshotDeclined { checkpoint, task, reason, .. } => {
+                self.snapshot_declined(clock, checkpoint, task, reason, effects);
+            }
+            Event::MetadataWritten { checkpoint, result, .. } => self.metadata_written(clock, checkpoint, result, effects),
+            Event::Cancel => self.cancel(clock, effects),
+            Event::Tick => {}
+        }
+    }
+
+    /// Goes on as far as time and what is known allow.
+    fn advance(&mut self, clock: Clock, effects: &mut Vec<Effect>) {
+        match self.state {
+            JobState::Scheduled => self.schedule(clock, effects),
+            JobState::Restarting => {
+                self.coordinator.tick(clock, None, effects);
+                let ended = self.attempt_is_gone() || self.end_by <= clock.now;
+                if ended && self.retry_at <= clock.now && !self.coordinator.is_writing() {
+                    self.schedule(clock, effects);
+                }
+            }
+            JobState::Failing | JobState::Cancelling if self.attempt_is_gone() || self.end_by <= clock.now => {
+                let published =
+                    self.coordinator.is_last_completed() && self.execution.as_ref().is_some_and(Execution::is_finished);
+                let state = match self.state {
+                    JobState::Failing => JobState::Failed,
+                    // The cancel came too late: everything was published.
+                    _ if published => JobState::Finished,
+                    _ => JobState::Canceled,
+                };
+                self.end(clock, state, effects);
+            }
+            JobState::Deploying | JobState::Running => self.advance_attempt(clock, effects),
+            JobState::Failing | JobState::Cancelling => {}
+            JobState::Finished | JobState::Failed | JobState::Canceled => {
+                self.coordinator.tick(clock, None, effects);
+            }
+        }
+    }
+
+    fn advance_attempt(&mut self, clock: Clock, effects: &mut Vec<Effect>) {
+        let execution = self.execution.as_ref().expect("a deployed job has an execution");
+        if self.state == JobState::Deploying {
+            if !execution.is_live() {
+                return;
+            }
+            self.state = JobState::Running;
+            self.coordinator.attempt_running(clock.now);
+        }
+        if execution.is_finished() {
+            self.end(clock, JobState::Finished, effects);
+        } else if let Some(failure) = self.coordinator.tick(clock, Some(execution), effects) {
+            self.fail(clock, failure, effects);
+            self.advance(clock, effects);
+        }
+    }
+
+    /// Deploys the next attempt, or waits for slots.
+    fn schedule(&mut self, clock: Clock, effects: &mut Vec<Effect>) {
+        if self.splits.is_none() {
+            return;
+        }
+        match place(&self.plan, &self.resources) {
+            Ok(placement) => self.deploy(clock, &placement, effects),
+            Err(error @ PlacementError::TooFewSlots { .. }) => {
+                self.state = JobState::Scheduled;
+                self.waiting_for = Some(error.to_string());
+                if std::mem::take(&mut self.holds_slots) {
+                    effects.push(Effect::ReleaseSlots);
+                }
+            }
+            Err(error @ PlacementError::NetworkMemory { .. }) => {
+                self.failure = Some(error.to_string());
+                self.end(clock, JobState::Failed, effects);
+            }
+        }
+    }
+
+    fn deploy(&mut self, clock: Clock, placement: &Placement, effects: &mut Vec<Effect>) {
+        let checkpoint = self.coordinator.restore_point();
+        let splits = self.splits.as_ref().expect("only a started job is deployed");
+        let tasks = match deployments(&self.plan, placement, checkpoint, splits) {
+            Ok(tasks) => tasks,
+            Err(error) => {
+                self.failure = Some(error.to_string());
+                return self.end(clock, JobState::Failed, effects);
+            }
+        };
+        self.attempt.attempt = self.attempt.attempt.next();
+        effects.push(Effect::Deploy {
+            attempt: self.attempt,
+            restored: checkpoint.map(|checkpoint| checkpoint.id),
+            channel_window_bytes: placement.channel_window_bytes,
+            tasks,
+        });
+        self.execution = Some(Execution::new(self.attempt, &self.plan, placement, &self.resources));
+        self.coordinator.attempt_deployed(self.attempt);
+        self.state = JobState::Deploying;
+        self.holds_slots = true;
+        self.waiting_for = None;
+    }
+
+    fn resources_changed(&mut self, task_managers: Vec<TaskManagerInfo>, effects: &mut Vec<Effect>) {
+        for info in &task_managers {
+            if let Some(attempt) = self.cut_off.remove(&info.id) {
+                effects.push(Effect::CancelAttempt { attempt, task_managers: vec![info.id] });
+            }
+        }
+        self.resources = task_managers;
+    }
+
+    fn task_manager_lost(&mut self, clock: Clock, id: TaskManagerId, reason: &str, effects: &mut Vec<Effect>) {
+        self.resources.retain(|info| info.id != id);
+        let Some(execution) = &mut self.execution else { return };
+        let (had_tasks, first) = execution.lose(id);
+        if !had_tasks {
+            return;
+        }
+        self.cut_off.insert(id, execution.id());
+        if self.cut_off.len() > CUT_OFF_COUNT_MAX {
+            self.cut_off.pop_first();
+        }
+        if let Some(task) = first {
+            let address = execution.address(id);
+            let task = describe(&self.plan, task);
+            let message = format!("TaskManager {address} is lost, and with it task {task}: {reason}");
+            self.fail(clock, Failure::external(message), effects);
+        }
+    }
+
+    fn task_changed(&mut self, clock: Clock, task: TaskId, state: TaskState, effects: &mut Vec<Effect>) {
+        let execution = self.execution.as_mut().expect("an admitted event has an execution");
+        let phase = match &state {
+            TaskState::Running => TaskPhase::Running,
+            TaskState::Finishing => TaskPhase::Finishing,
+            TaskState::Finished => TaskPhase::Finished,
+            TaskState::Failed(_) => TaskPhase::Failed,
+            TaskState::Canceled => TaskPhase::Canceled,
+        };
+        if !execution.advance(task, phase) {
+            return;
+        }
+        match state {
+            TaskState::Running => {}
+            TaskState::Finishing => self.coordinator.task_finishing(task, execution, effects),
+            TaskState::Finished if self.coordinator.is_last_completed() => {}
+            TaskState::Finished => {
+                self.fail_task(clock, task, Failure::internal("it finished before the final checkpoint"), effects)
+            }
+            TaskState::Failed(failure) => self.fail_task(clock, task, failure, effects),
+            TaskState::Canceled => self.fail_task(clock, task, Failure::external("it was ended by its TaskManager"), effects),
+        }
+    }
+
+    fn snapshot_declined(
+        &mut self,
+        clock: Clock,
+        checkpoint: CheckpointId,
+        task: TaskId,
+        reason: DeclineReason,
+        effects: &mut Vec<Effect>,
+    ) {
+        let execution = self.execution.as_ref().expect("an admitted event has an execution");
+        if let Some(failure) = self.coordinator.decline(clock, (checkpoint, task), reason, execution, effects) {
+            self.fail(clock, failure, effects);
+        }
+    }
+
+    fn metadata_written(
+        &mut self,
+        clock: Clock,
+        checkpoint: CheckpointId,
+        result: Result<String, DeclineReason>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let answered = self.coordinator.metadata_written(clock, checkpoint, result, self.execution.as_ref(), effects);
+        if answered.completed {
+            self.restart.checkpoint_completed();
+        }
+        if let Some(failure) = answered.failure {
+            self.fail(clock, failure, effects);
+        }
+    }
+
+    fn fail_task(&mut self, clock: Clock, task: TaskId, failure: Failure, effects: &mut Vec<Effect>) {
+        let execution = self.execution.as_ref().expect("a task has an execution");
+        let address = execution.task_manager(task).map_or("?", |id| execution.address(id));
+        let message = format!("task {} on TaskManager {address}: {}", describe(&self.plan, task), failure.message);
+        self.fail(clock, Failure { message, ..failure }, effects);
+    }
+
+    /// Ends the attempt for this failure. The first failure of an attempt is its cause; those that follow are consequences.
+    fn fail(&mut self, clock: Clock, failure: Failure, effects: &mut Vec<Effect>) {
+        if !matches!(self.state, JobState::Deploying | JobState::Running) {
+            return;
+        }
+        self.stop_attempt(clock, &failure.message, effects);
+        match self.restart.decide(&failure) {
+            Decision::Restart { delay_ms } => {
+                self.state = JobState::Restarting;
+                self.retry_at = clock.now.plus_ms(delay_ms);
+                self.failure = Some(failure.message);
+            }
+            Decision::Fail { why } => {
+                self.state = JobState::Failing;
+                self.failure = Some(format!("{} ({why})", failure.message));
+            }
+        }
+    }
+
+    fn cancel(&mut self, clock: Clock, effects: &mut Vec<Effect>) {
+        match self.state {
+            JobState::Scheduled => self.end(clock, JobState::Canceled, effects),
+            JobState::Deploying | JobState::Running => {
+                self.stop_attempt(clock, "the job was cancelled", effects);
+                self.state = JobState::Cancelling;
+            }
+            JobState::Restarting => self.state = JobState::Cancelling,
+            JobState::Failing | JobState::Cancelling | JobState::Finished | JobState::Failed | JobState::Canceled => {}
+        }
+    }
+
+    fn stop_attempt(&mut self, clock: Clock, why: &str, effects: &mut Vec<Effect>) {
+        let execution = self.execution.as_ref().expect("a running attempt has an execution");
+        let task_managers = execution.task_managers();
+        if !task_managers.is_empty() {
+            effects.push(Effect::CancelAttempt { attempt: execution.id(), task_managers });
+        }
+        self.coordinator.attempt_ended(clock, why, effects);
+        self.end_by = clock.now.plus_ms(self.options.end_wait_ms);
+    }
+
+    /// Whether nothing of the newest attempt is left anywhere, as far as one can know.
+    fn attempt_is_gone(&self) -> bool {
+        self.execution.as_ref().is_none_or(Execution::is_ended)
+    }
+
+    fn end(&mut self, clock: Clock, state: JobState, effects: &mut Vec<Effect>) {
+        self.state = state;
+        self.ended_at_ms = Some(clock.wall_ms);
+        self.waiting_for = None;
+        let keep = state != JobState::Finished && self.plan.settings.checkpoint.retain;
+        self.coordinator.job_ended(keep, effects);
+        effects.push(Effect::ReleaseSlots);
+        self.holds_slots = false;
+    }
 }
+
+#[cfg(test)]
+mod tests;

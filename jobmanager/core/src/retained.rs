@@ -1,0 +1,68 @@
+//! Completed checkpoints that are kept, newest last.
+//!
+//! Invariant: the newest completed checkpoint is always kept while the job lives; a job is restored from it alone.
+
+use std::collections::VecDeque;
+
+use levada_common::checkpoint::{CheckpointMetadata, Handle, TaskSnapshot};
+use levada_common::ids::CheckpointId;
+
+use crate::event::Effect;
+
+/// The completed checkpoints of one job.
+#[derive(Debug)]
+pub struct Retained {
+    count_max: usize,
+    checkpoints: VecDeque<CheckpointMetadata>,
+}
+
+impl Retained {
+    /// Keeps the newest `count_max`, at least one.
+    pub fn new(count_max: u32) -> Self {
+        Self { count_max: count_max.max(1) as usize, checkpoints: VecDeque::new() }
+    }
+
+    /// Takes a newer one; those that are too many are discarded, oldest first.
+    pub fn push(&mut self, metadata: CheckpointMetadata, effects: &mut Vec<Effect>) {
+        assert!(self.newest().is_none_or(|newest| newest.id < metadata.id), "checkpoints complete in the order of their ids");
+        self.checkpoints.push_back(metadata);
+        while self.checkpoints.len() > self.count_max {
+            let oldest = self.checkpoints.pop_front().expect("more than count_max, so not empty");
+            effects.push(discard(oldest));
+        }
+    }
+
+    /// The newest, from which the job is restored.
+    pub fn newest(&self) -> Option<&CheckpointMetadata> {
+        self.checkpoints.back()
+    }
+
+    /// The one with this id.
+    pub fn get(&self, id: CheckpointId) -> Option<&CheckpointMetadata> {
+        self.checkpoints.iter().find(|checkpoint| checkpoint.id == id)
+    }
+
+    /// Keeps none.
+    pub fn discard_all(&mut self, effects: &mut Vec<Effect>) {
+        effects.extend(self.checkpoints.drain(..).map(discard));
+    }
+}
+
+fn discard(metadata: CheckpointMetadata) -> Effect {
+    Effect::DiscardCheckpoint { checkpoint: metadata.id, tasks: metadata.tasks }
+}
+
+/// Whether `snapshot` is `held` come again (a repeated call), or shares a file with it: then nothing of it may be deleted.
+pub fn repeats(held: &TaskSnapshot, snapshot: &TaskSnapshot) -> bool {
+    let paths = |snapshot: &TaskSnapshot| -> Vec<String> {
+        let files = snapshot.states.iter().filter_map(|state| match &state.handle {
+            Handle::File { path, .. } => Some(path.clone()),
+            Handle::Inline(_) => None,
+        });
+        files.collect()
+    };
+    held == snapshot || {
+        let kept = paths(held);
+        paths(snapshot).iter().any(|path| kept.contains(path))
+    }
+}
