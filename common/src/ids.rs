@@ -46,9 +46,7 @@ impl FromStr for JobId {
     type Err = BadId;
 
     fn from_str(text: &str) -> Result<Self, BadId> {
-        Uuid::parse_str(text)
-            .map(Self)
-            .map_err(|_| BadId { text: text.into(), expected: "a job id (32 hex digits)" })
+        Uuid::parse_str(text).map(Self).map_err(|_| BadId { text: text.into(), expected: "a job id (32 hex digits)" })
     }
 }
 
@@ -79,9 +77,7 @@ impl FromStr for TaskManagerId {
     type Err = BadId;
 
     fn from_str(text: &str) -> Result<Self, BadId> {
-        Uuid::parse_str(text)
-            .map(Self)
-            .map_err(|_| BadId { text: text.into(), expected: "a TaskManager id (32 hex digits)" })
+        Uuid::parse_str(text).map(Self).map_err(|_| BadId { text: text.into(), expected: "a TaskManager id (32 hex digits)" })
     }
 }
 
@@ -110,9 +106,7 @@ impl Uid {
         } else if name.trim().is_empty() {
             Some("a name must not be blank".into())
         } else {
-            name.chars()
-                .find(|c| c.is_control() || *c == '/')
-                .map(|c| format!("a name must not contain {}", c.escape_default()))
+            name.chars().find(|c| c.is_control() || *c == '/').map(|c| format!("a name must not contain {}", c.escape_default()))
         }
     }
 

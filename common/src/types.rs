@@ -144,9 +144,10 @@ impl LogicalType {
             DataType::Date32 | DataType::Date64 => Self::Date,
             DataType::Timestamp(_, _) => Self::Timestamp,
             DataType::Dictionary(_, value) => Self::from_arrow(value)?,
-            DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) | DataType::ListView(field) => {
-                Self::List(Box::new(Self::from_arrow(field.data_type())?))
-            }
+            DataType::List(field)
+            | DataType::LargeList(field)
+            | DataType::FixedSizeList(field, _)
+            | DataType::ListView(field) => Self::List(Box::new(Self::from_arrow(field.data_type())?)),
             DataType::Struct(fields) => Self::Struct(
                 fields
                     .iter()
@@ -349,7 +350,9 @@ mod tests {
 
     #[test]
     fn a_type_is_its_text() {
-        for text in ["BOOLEAN", "INT64", "UINT64", "DECIMAL(38,2)", "LIST(STRING)", "STRUCT(a INT64, b LIST(STRUCT(c DATE NOT NULL)))"] {
+        for text in
+            ["BOOLEAN", "INT64", "UINT64", "DECIMAL(38,2)", "LIST(STRING)", "STRUCT(a INT64, b LIST(STRUCT(c DATE NOT NULL)))"]
+        {
             let ty: LogicalType = text.parse().expect(text);
             assert_eq!(ty.to_string(), text);
             assert_eq!(LogicalType::from_arrow(&ty.to_arrow()), Some(ty));

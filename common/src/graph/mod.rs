@@ -3,8 +3,25 @@
 //! Must never know what a connector's options or an expression mean: those are checked by the planner (`levada-sql`), which
 //! reports into the same list of errors. Every defect has the path and the line at which it stands.
 
+mod check;
+mod json;
+mod paths;
+mod read;
+mod report;
+mod settings;
+mod transform;
+mod tree;
+mod write;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
+
+pub use paths::absolute_paths;
+pub use read::parse;
 
 use crate::declaration::Options;
 use crate::ids::Uid;

@@ -1,0 +1,161 @@
+//! Reads a node under `transforms:`, and checks that its clauses make sense together.
+
+use super::read::{Common, read_inputs};
+use super::report::{At, Fields, Keys, Report};
+use super::tree::{Value, join, shown};
+use super::{GraphWindow, TransformNode};
+use crate::ids::Uid;
+use crate::types::OP_COLUMN;
+
+const TRANSFORM: Keys = Keys {
+    allowed: &["inputs", "where", "key_by", "window", "aggregate", "having", "select", "changelog", "bad_records", "parallelism"],
+    later: &["order_by", "limit", "with_ties", "join", "function", "sql", "late"],
+    synonyms: &[
+        ("input", "inputs"),
+        ("from", "inputs"),
+        ("filter", "where"),
+        ("group_by", "key_by"),
+        ("keyBy", "key_by"),
+        ("partition_by", "key_by"),
+        ("aggregates", "aggregate"),
+        ("map", "select"),
+        ("project", "select"),
+        ("on_error", "bad_records"),
+    ],
+};
+
+const WINDOW: Keys = Keys {
+    allowed: &["tumbling"],
+    later: &["sliding", "session", "lateness", "allowed_lateness", "trigger", "evictor", "cumulate"],
+    synonyms: &[("tumble", "tumbling"), ("fixed", "tumbling"), ("hop", "sliding"), ("hopping", "sliding")],
+};
+
+const TUMBLING: Keys = Keys { allowed: &["size", "offset"], later: &["lateness", "trigger"], synonyms: &[("length", "size")] };
+
+/// Reads a transform; `None` where it is no map (reported). What is defective is reported and left out.
+pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, report: &mut Report) -> Option<TransformNode> {
+    if at.node.is_null() {
+        report.error(&at.path, "a map with `inputs` and clauses is expected, found nothing");
+        return None;
+    }
+    let fields = report.fields(at, &TRANSFORM)?;
+    let common = Common::read(at, max_parallelism, report)?;
+    let node = TransformNode {
+        uid: Uid::new(name),
+        inputs: read_inputs(fields.get("inputs"), &at.path, report),
+        filter: fields.get("where").and_then(|at| report.sql(&at)),
+        key_by: fields.get("key_by").map(|at| read_key_by(&at, report)),
+        window: fields.get("window").and_then(|at| read_window(&at, report)),
+        aggregate: fields.get("aggregate").map(|at| read_columns(&at, report)),
+        having: fields.get("having").and_then(|at| report.sql(&at)),
+        select: fields.get("select").map(|at| read_columns(&at, report)),
+        changelog_full: fields.get("changelog").is_some_and(|at| read_changelog(&at, report)),
+        bad_records: common.bad_records,
+        parallelism: common.parallelism,
+    };
+    check_clauses(&fields, report);
+    Some(node)
+}
+
+fn read_key_by(at: &At<'_>, report: &mut Report) -> Vec<String> {
+    if matches!(&at.node.value, Value::List(items) if items.is_empty()) {
+        report.error(&at.path, "at least one column is expected; leave `key_by` out for one global group");
+        return Vec::new();
+    }
+    report.names(at, "column").into_iter().map(|(name, _)| name.to_owned()).collect()
+}
+
+/// `select:` and `aggregate:`: output columns and SQL, in order.
+fn read_columns(at: &At<'_>, report: &mut Report) -> Vec<(String, String)> {
+    let Some(entries) = report.entries(at) else { return Vec::new() };
+    if entries.is_empty() {
+        report.error(&at.path, "at least one column is expected, such as `n: count(*)`");
+    }
+    let mut columns = Vec::new();
+    for entry in entries {
+        let path = join(&at.path, &entry.key);
+        if entry.key.trim().is_empty() {
+            report.error(&path, "a column's name must not be blank");
+        } else if entry.key.len() > Uid::BYTES_MAX {
+            let (most, found) = (Uid::BYTES_MAX, entry.key.len());
+            report.error(&path, format!("a column's name has at most {most} bytes, this one has {found}"));
+        } else if entry.key == OP_COLUMN {
+            report.error(&path, format!("the column name `{OP_COLUMN}` is reserved for changelogs"));
+        }
+        if let Some(sql) = report.sql(&At { node: &entry.value, path }) {
+            columns.push((entry.key.clone(), sql));
+        }
+    }
+    columns
+}
+
+fn read_window(at: &At<'_>, report: &mut Report) -> Option<GraphWindow> {
+    if let Value::Scalar { text, .. } = &at.node.value
+        && !matches!(text.as_str(), "sliding" | "session" | "tumbling")
+    {
+        return report.one_of(at, &[("same", GraphWindow::Same), ("global", GraphWindow::Global)], &[]);
+    }
+    if matches!(at.node.value, Value::Scalar { .. }) {
+        report.error(&at.path, "a window with a size is a map, such as { tumbling: { size: 10s } }; sliding and session windows are not in this release");
+        return None;
+    }
+    let fields = report.fields(at, &WINDOW)?;
+    let Some(tumbling) = fields.get("tumbling") else {
+        if report.entries(at).is_some_and(<[_]>::is_empty) {
+            report.error(&at.path, "`same`, `global` or a map such as { tumbling: { size: 10s } } is expected");
+        }
+        return None;
+    };
+    read_tumbling(&tumbling, report)
+}
+
+fn read_tumbling(at: &At<'_>, report: &mut Report) -> Option<GraphWindow> {
+    let fields = report.fields(at, &TUMBLING)?;
+    let Some(size) = fields.get("size") else {
+        report.error(&at.path, "`size` is missing, such as `size: 10s`");
+        return None;
+    };
+    let size_ms = report.duration_ms(&size, 1)? as i64;
+    let offset_ms = match fields.get("offset") {
+        Some(at) => report.duration_ms(&at, 0)? as i64,
+        None => 0,
+    };
+    if offset_ms >= size_ms {
+        report.error(&fields.path_of("offset"), "the offset must be less than the size");
+        return None;
+    }
+    Some(GraphWindow::Tumbling { size_ms, offset_ms })
+}
+
+fn read_changelog(at: &At<'_>, report: &mut Report) -> bool {
+    match report.text(at, "`full`") {
+        Some("full") => true,
+        Some(text) => {
+            let found = shown(text);
+            report.error(&at.path, format!("\"{found}\" is not known; write `full`, or leave `changelog` out for no `-U` rows"));
+            false
+        }
+        None => false,
+    }
+}
+
+/// Clauses that need another one, or exclude it.
+fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
+    let has = |key| fields.get(key).is_some();
+    if !has("aggregate") {
+        let needs = [
+            ("window", "a window needs an `aggregate`"),
+            ("key_by", "`key_by` needs an `aggregate`"),
+            ("having", "`having` needs an `aggregate`; a condition on rows is a `where`"),
+            ("changelog", "only a running `aggregate` makes a changelog"),
+        ];
+        for (key, message) in needs {
+            if has(key) {
+                report.error(&fields.path_of(key), message);
+            }
+        }
+    } else if has("window") && has("changelog") {
+        let message = "a windowed `aggregate` emits each row once; only a running one, without `window`, makes a changelog";
+        report.error(&fields.path_of("changelog"), message);
+    }
+}

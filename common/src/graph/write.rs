@@ -1,0 +1,235 @@
+//! Writes a job graph as a document: what `parse` reads, it gives back.
+
+use serde_json::{Map, Value, json};
+
+use super::{GRAPH_VERSION, GraphCheckpoint, GraphSettings, GraphWindow, JobGraph, TransformNode, WatermarkSetting};
+use crate::human::{ByteSize, HumanDuration};
+use crate::ids::Uid;
+use crate::plan::{BadRecordPolicy, CheckpointMode, RestartSettings};
+
+impl JobGraph {
+    /// The graph as a JSON document.
+    pub fn to_json(&self) -> String {
+        format!("{:#}\n", self.to_value())
+    }
+
+    /// The graph as a YAML document.
+    pub fn to_yaml(&self) -> String {
+        let mut text = String::new();
+        write_yaml(&self.to_value(), 0, &mut text);
+        text
+    }
+
+    fn to_value(&self) -> Value {
+        let mut document = Map::new();
+        document.insert("version".into(), GRAPH_VERSION.into());
+        document.insert("name".into(), self.name.clone().into());
+        let settings = settings(&self.settings);
+        if !settings.is_empty() {
+            document.insert("settings".into(), settings.into());
+        }
+        let sources = self.sources.iter().map(|source| {
+            let mut node = Map::new();
+            node.insert(source.connector.clone(), source.options.clone().into());
+            if let Some(setting) = watermark(&source.watermark) {
+                node.insert("watermark".into(), setting);
+            }
+            common(&mut node, source.bad_records, source.parallelism);
+            (source.uid.to_string(), Value::Object(node))
+        });
+        document.insert("sources".into(), sources.collect::<Map<_, _>>().into());
+        if !self.transforms.is_empty() {
+            let transforms = self.transforms.iter().map(|node| (node.uid.to_string(), transform(node)));
+            document.insert("transforms".into(), transforms.collect::<Map<_, _>>().into());
+        }
+        let sinks = self.sinks.iter().map(|sink| {
+            let mut node = Map::new();
+            node.insert("inputs".into(), names(&sink.inputs));
+            node.insert(sink.connector.clone(), sink.options.clone().into());
+            common(&mut node, sink.bad_records, sink.parallelism);
+            (sink.uid.to_string(), Value::Object(node))
+        });
+        document.insert("sinks".into(), sinks.collect::<Map<_, _>>().into());
+        document.into()
+    }
+}
+
+fn duration(ms: u64) -> Value {
+    HumanDuration::from_ms(ms).to_string().into()
+}
+
+fn duration_or_off(ms: Option<u64>) -> Value {
+    ms.map_or("off".into(), duration)
+}
+
+fn size(bytes: u64) -> Value {
+    ByteSize::from_bytes(bytes).to_string().into()
+}
+
+fn names(uids: &[Uid]) -> Value {
+    uids.iter().map(Uid::as_str).collect()
+}
+
+fn put(map: &mut Map<String, Value>, key: &str, value: Option<Value>) {
+    if let Some(value) = value {
+        map.insert(key.into(), value);
+    }
+}
+
+fn common(node: &mut Map<String, Value>, bad_records: BadRecordPolicy, parallelism: Option<u32>) {
+    put(node, "bad_records", (bad_records == BadRecordPolicy::Drop).then(|| "drop".into()));
+    put(node, "parallelism", parallelism.map(Value::from));
+}
+
+fn settings(settings: &GraphSettings) -> Map<String, Value> {
+    let mut map = Map::new();
+    put(&mut map, "parallelism", settings.parallelism.map(Value::from));
+    put(&mut map, "max_parallelism", settings.max_parallelism.map(Value::from));
+    let mut state = Map::new();
+    put(&mut state, "backend", settings.backend.map(|backend| backend.name().into()));
+    put(&mut state, "max_state_size", settings.max_state_size_bytes.map(size));
+    put(&mut state, "inline_threshold", settings.inline_threshold_bytes.map(size));
+    put(&mut map, "state", (!state.is_empty()).then(|| state.into()));
+    put(&mut map, "checkpoint", settings.checkpoint.as_ref().map(checkpoint));
+    put(&mut map, "restart", settings.restart.as_ref().map(restart));
+    let mut batch = Map::new();
+    put(&mut batch, "rows", settings.batch_rows_max.map(Value::from));
+    put(&mut batch, "timeout", settings.buffer_timeout_ms.map(duration));
+    put(&mut map, "batch", (!batch.is_empty()).then(|| batch.into()));
+    map
+}
+
+fn checkpoint(checkpoint: &GraphCheckpoint) -> Value {
+    let mut map = Map::new();
+    put(&mut map, "interval", checkpoint.interval_ms.map(duration_or_off));
+    put(&mut map, "timeout", checkpoint.timeout_ms.map(duration));
+    put(&mut map, "min_pause", checkpoint.min_pause_ms.map(duration));
+    put(&mut map, "tolerable_failures", checkpoint.tolerable_failures.map(Value::from));
+    put(&mut map, "num_retained", checkpoint.num_retained.map(Value::from));
+    put(&mut map, "dir", checkpoint.dir.clone().map(Value::from));
+    let mode = |mode| match mode {
+        CheckpointMode::ExactlyOnce => "exactly-once".into(),
+        CheckpointMode::AtLeastOnce => "at-least-once".into(),
+    };
+    put(&mut map, "mode", checkpoint.mode.map(mode));
+    put(&mut map, "retention", checkpoint.retain.map(|retain| if retain { "retain" } else { "delete" }.into()));
+    map.into()
+}
+
+fn restart(restart: &RestartSettings) -> Value {
+    match restart {
+        RestartSettings::None => "none".into(),
+        RestartSettings::FixedDelay { attempts, delay_ms } => {
+            json!({ "strategy": "fixed-delay", "attempts": attempts, "delay": duration(*delay_ms) })
+        }
+    }
+}
+
+fn watermark(setting: &WatermarkSetting) -> Option<Value> {
+    let (column, disorder_ms, step_ms, idleness_ms) = match setting {
+        WatermarkSetting::Default => return None,
+        WatermarkSetting::None => return Some("none".into()),
+        WatermarkSetting::Column { column, disorder_ms, step_ms, idleness_ms } => (column, disorder_ms, step_ms, idleness_ms),
+    };
+    let mut map = Map::new();
+    put(&mut map, "column", column.clone().map(Value::from));
+    put(&mut map, "disorder", disorder_ms.map(|ms| duration(ms.max(0) as u64)));
+    put(&mut map, "step", step_ms.map(|ms| duration(ms.max(0) as u64)));
+    put(&mut map, "idleness", idleness_ms.map(duration_or_off));
+    Some(map.into())
+}
+
+fn transform(node: &TransformNode) -> Value {
+    let mut map = Map::new();
+    map.insert("inputs".into(), names(&node.inputs));
+    let columns = |columns: &Vec<(String, String)>| {
+        columns.iter().map(|(name, sql)| (name.clone(), sql.clone().into())).collect::<Map<_, _>>()
+    };
+    put(&mut map, "where", node.filter.clone().map(Value::from));
+    put(&mut map, "key_by", node.key_by.clone().map(Value::from));
+    let window = |window: &GraphWindow| match window {
+        GraphWindow::Same => "same".into(),
+        GraphWindow::Global => "global".into(),
+        GraphWindow::Tumbling { size_ms, offset_ms: 0 } => json!({ "tumbling": { "size": duration(*size_ms as u64) } }),
+        GraphWindow::Tumbling { size_ms, offset_ms } => {
+            json!({ "tumbling": { "size": duration(*size_ms as u64), "offset": duration(*offset_ms as u64) } })
+        }
+    };
+    put(&mut map, "window", node.window.as_ref().map(window));
+    put(&mut map, "aggregate", node.aggregate.as_ref().map(|aggregate| columns(aggregate).into()));
+    put(&mut map, "having", node.having.clone().map(Value::from));
+    put(&mut map, "select", node.select.as_ref().map(|select| columns(select).into()));
+    put(&mut map, "changelog", node.changelog_full.then(|| "full".into()));
+    common(&mut map, node.bad_records, node.parallelism);
+    map.into()
+}
+
+/// Writes `value` behind what stands on the line, its own lines indented.
+fn write_yaml(value: &Value, indent: usize, text: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                text.push_str(&" ".repeat(indent));
+                text.push_str(&scalar(key));
+                text.push(':');
+                let nested = value.as_object().is_some_and(|map| !map.is_empty());
+                if nested {
+                    text.push('\n');
+                    write_yaml(value, indent + 2, text);
+                } else {
+                    text.push(' ');
+                    text.push_str(&inline(value));
+                    text.push('\n');
+                }
+            }
+        }
+        other => {
+            text.push_str(&inline(other));
+            text.push('\n');
+        }
+    }
+}
+
+/// A value on one line: lists and maps as in JSON, which is YAML.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::String(string) => scalar(string),
+        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Object(map) => {
+            let entries: Vec<String> = map.iter().map(|(key, value)| format!("{}: {}", scalar(key), inline(value))).collect();
+            if entries.is_empty() { "{}".into() } else { format!("{{ {} }}", entries.join(", ")) }
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A text, without quotes where it cannot be taken for anything else.
+fn scalar(string: &str) -> String {
+    let starts_well = string.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let ends_well = string.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ')' | '/' | '*'));
+    let is_plain = string
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ' ' | '-' | '.' | '/' | '(' | ')' | '*' | '+' | '=' | '<' | '>'));
+    let is_word = matches!(string.to_ascii_lowercase().as_str(), "null" | "true" | "false");
+    if starts_well && ends_well && is_plain && !is_word { string.to_owned() } else { quoted(string) }
+}
+
+/// In double quotes, with escapes that both YAML and JSON know.
+fn quoted(string: &str) -> String {
+    let mut text = String::with_capacity(string.len() + 2);
+    text.push('"');
+    for c in string.chars() {
+        match c {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\t' => text.push_str("\\t"),
+            '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                text.push_str(&format!("\\u{:04x}", c as u32));
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    text
+}

@@ -1,0 +1,161 @@
+//! Writing to the local file system so that it survives a power failure: plain blocking functions, also for sinks.
+//!
+//! A file is durable once its bytes are synced *and* the directory that names it; a rename, once the directory is. The operations
+//! stand behind a trait so that a recording file system can assert their order.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Makes a file's bytes durable, but not yet its name.
+pub fn sync_file(path: &Path) -> io::Result<()> {
+    // Opened for writing, since some systems refuse to sync what is open for reading only.
+    OpenOptions::new().write(true).open(path)?.sync_all()
+}
+
+/// Makes the names in a directory durable: of files created, renamed or deleted in it.
+pub fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Gives a file another name, durably; replaces a file that has it.
+///
+/// Contract: the file's bytes are synced already.
+pub fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
+    rename_on(&RealFileSystem, from, to)
+}
+
+/// Creates a directory and those above it, each durably; fine where it exists.
+pub fn create_dir_durably(path: &Path) -> io::Result<()> {
+    create_dir_on(&RealFileSystem, path)
+}
+
+/// The directory that holds `path`.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file being written.
+pub(super) trait NewFile {
+    /// Writes bytes at its end.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Makes them durable.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// The operations of a file system whose order matters for durability.
+pub(super) trait FileSystem: fmt::Debug + Send + Sync {
+    /// Creates a file that must not exist.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>>;
+    /// Gives a file another name, replacing what has it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives a file a second name, which must be free.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Creates a directory; its parent exists.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Whether there is a directory.
+    fn is_dir(&self, path: &Path) -> bool;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+}
+
+/// Whether a file may replace another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replace {
+    Yes,
+    No,
+}
+
+/// Writes all of a file or nothing: to a temporary name beside it, synced, then renamed, then the directory synced.
+pub(super) fn write_on(fs: &dyn FileSystem, temporary: &Path, path: &Path, bytes: &[u8], replace: Replace) -> io::Result<()> {
+    let dir = parent(path);
+    create_dir_on(fs, dir)?;
+    let written = write_synced(fs, temporary, bytes).and_then(|()| match replace {
+        Replace::Yes => fs.rename(temporary, path),
+        // A rename would replace; a link refuses to.
+        Replace::No => fs.link(temporary, path).and_then(|()| fs.remove(temporary)),
+    });
+    if let Err(error) = written {
+        // A leftover would be filtered from listings, yet take up space. The first error is the one that matters.
+        let _ = fs.remove(temporary);
+        return Err(error);
+    }
+    fs.sync_dir(dir)
+}
+
+fn write_synced(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs.create(path)?;
+    file.write(bytes)?;
+    file.sync()
+}
+
+fn rename_on(fs: &dyn FileSystem, from: &Path, to: &Path) -> io::Result<()> {
+    fs.rename(from, to)?;
+    fs.sync_dir(parent(to))?;
+    if parent(from) != parent(to) {
+        fs.sync_dir(parent(from))?;
+    }
+    Ok(())
+}
+
+fn create_dir_on(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
+    if fs.is_dir(path) {
+        return Ok(());
+    }
+    if path.parent().is_some_and(|parent| !parent.as_os_str().is_empty()) {
+        create_dir_on(fs, parent(path))?;
+    }
+    match fs.create_dir(path) {
+        Ok(()) => fs.sync_dir(parent(path)),
+        // Another task was faster; whether it has synced yet is not known.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs.is_dir(path) => fs.sync_dir(parent(path)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The machine's own file system.
+#[derive(Debug)]
+pub(super) struct RealFileSystem;
+
+impl NewFile for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+impl FileSystem for RealFileSystem {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>> {
+        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        sync_dir(path)
+    }
+}

@@ -1,0 +1,213 @@
+//! The contract of a storage on every implementation, and the order of operations that makes a write durable.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use super::durable::{FileSystem, NewFile, RealFileSystem};
+use super::*;
+
+fn on_files(root: &Path) -> Storage {
+    Storage::open(&format!("file://{}", root.display())).expect("an absolute directory")
+}
+
+async fn contract(storage: &Storage) {
+    let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+    assert_eq!(storage.list("").await.expect("list"), []);
+    assert!(storage.get("job/a").await.expect_err("no file").is_not_found());
+    storage.put("job/chk-1/a", bytes("first")).await.expect("put");
+    storage.put("job/chk-1/a", bytes("second")).await.expect("put over");
+    storage.put_new("job/chk-1/b", bytes("")).await.expect("put new");
+    let again = storage.put_new("job/chk-1/a", bytes("third")).await;
+    assert!(matches!(again, Err(StorageError::AlreadyExists { .. })), "{again:?}");
+    assert_eq!(storage.get("job/chk-1/a").await.expect("get"), "second");
+    assert_eq!(storage.get_range("job/chk-1/a", 2..6).await.expect("range"), "cond");
+    assert_eq!(storage.get_range("job/chk-1/a", 6..6).await.expect("empty range"), "");
+    let past = storage.get_range("job/chk-1/a", 2..7).await;
+    assert!(matches!(past, Err(StorageError::Truncated { wanted: 5, found: 4, .. })), "{past:?}");
+
+    storage.put("job/chk-10/a", bytes("x")).await.expect("put");
+    let paths = |files: Vec<Stored>| files.into_iter().map(|file| (file.path, file.bytes)).collect::<Vec<_>>();
+    let first = [("job/chk-1/a".to_owned(), 6), ("job/chk-1/b".to_owned(), 0)];
+    assert_eq!(paths(storage.list("job/chk-1").await.expect("list")), first);
+    assert_eq!(storage.list("").await.expect("list").len(), 3);
+    assert_eq!(storage.list("job/none").await.expect("list"), []);
+
+    storage.delete("job/chk-1/b").await.expect("delete");
+    storage.delete("job/chk-1/b").await.expect("delete what is gone");
+    storage.delete_all("job/chk-1").await.expect("delete all");
+    storage.delete_all("job/chk-1").await.expect("delete all that is gone");
+    assert_eq!(paths(storage.list("").await.expect("list")), [("job/chk-10/a".to_owned(), 1)]);
+    for bad in ["", "/a", "a//b", "../a", "a/./b", "a/"] {
+        assert!(matches!(storage.get(bad).await, Err(StorageError::BadPath { .. })), "{bad}");
+    }
+    storage.probe().await.expect("probe");
+    assert_eq!(storage.list("").await.expect("list").len(), 1, "the probe leaves nothing");
+}
+
+#[tokio::test]
+async fn files_keep_the_contract() {
+    let dir = tempfile::tempdir().expect("a directory");
+    contract(&on_files(&dir.path().join("not/there/yet"))).await;
+}
+
+#[tokio::test]
+async fn memory_keeps_the_contract() {
+    contract(&Storage::in_memory()).await;
+}
+
+#[tokio::test]
+async fn names_are_as_given() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for storage in [on_files(&dir.path().join("100% #1 ü")), Storage::in_memory()] {
+        for name in ["mäggi", "a b", "L%3ABC", "100%", "x+y", "q?z", "#1", "日本", "~t"] {
+            let path = format!("{name}/{name}");
+            storage.put(&path, Bytes::from(name)).await.expect(name);
+            assert_eq!(storage.get(&path).await.expect(name), name);
+            assert_eq!(storage.list(name).await.expect(name)[0].path, path);
+            if let Some(root) = storage.local_root() {
+                assert!(root.ends_with("100% #1 ü") && root.join(name).join(name).is_file(), "{name}");
+            }
+            storage.delete_all(name).await.expect(name);
+        }
+        assert_eq!(storage.list("").await.expect("list"), []);
+    }
+}
+
+#[tokio::test]
+async fn files_being_written_are_not_listed_and_go_with_their_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let storage = on_files(dir.path());
+    storage.put("job/a", Bytes::new()).await.expect("put");
+    std::fs::write(dir.path().join("job/.levada-tmp-1"), "half").expect("a leftover");
+    assert_eq!(storage.list("job").await.expect("list").len(), 1);
+    storage.delete_all("job").await.expect("delete all");
+    assert!(!dir.path().join("job").exists());
+}
+
+/// Does what the real one does, and writes down what it did.
+#[derive(Debug, Default)]
+struct Recording {
+    done: Arc<Mutex<Vec<String>>>,
+    fail_sync: bool,
+}
+
+struct RecordingFile {
+    inner: Box<dyn NewFile>,
+    done: Arc<Mutex<Vec<String>>>,
+    fail_sync: bool,
+}
+
+fn name(path: &Path) -> String {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if name.starts_with(".levada-tmp-") { "temporary".into() } else { name }
+}
+
+impl Recording {
+    fn note(&self, what: String) {
+        self.done.lock().expect("no one panicked").push(what);
+    }
+}
+
+impl NewFile for RecordingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.done.lock().expect("no one panicked").push("write".into());
+        self.inner.write(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.done.lock().expect("no one panicked").push("sync".into());
+        if self.fail_sync { Err(io::Error::other("the disk is full")) } else { self.inner.sync() }
+    }
+}
+
+impl FileSystem for Recording {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>> {
+        self.note(format!("create {}", name(path)));
+        let inner = RealFileSystem.create(path)?;
+        Ok(Box::new(RecordingFile { inner, done: Arc::clone(&self.done), fail_sync: self.fail_sync }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.note(format!("rename {} {}", name(from), name(to)));
+        RealFileSystem.rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.note(format!("link {} {}", name(from), name(to)));
+        RealFileSystem.link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.note(format!("remove {}", name(path)));
+        RealFileSystem.remove(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.note(format!("create dir {}", name(path)));
+        RealFileSystem.create_dir(path)
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        RealFileSystem.is_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.note(format!("sync dir {}", name(path)));
+        RealFileSystem.sync_dir(path)
+    }
+}
+
+fn recorded(root: PathBuf, recording: Recording) -> (Storage, Arc<Mutex<Vec<String>>>) {
+    let done = Arc::clone(&recording.done);
+    let backend = Backend::Files(Files::new(root, Arc::new(recording)));
+    (Storage { uri: "file:///recorded".into(), backend }, done)
+}
+
+#[tokio::test]
+async fn a_write_is_synced_then_renamed_then_its_directory_is_synced() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (storage, done) = recorded(dir.path().join("root"), Recording::default());
+    storage.put("chk-1/_metadata", Bytes::from_static(b"x")).await.expect("put");
+    let outer = name(dir.path());
+    let expected = [
+        "create dir root",
+        &format!("sync dir {outer}"),
+        "create dir chk-1",
+        "sync dir root",
+        "create temporary",
+        "write",
+        "sync",
+        "rename temporary _metadata",
+        "sync dir chk-1",
+    ];
+    assert_eq!(*done.lock().expect("no one panicked"), expected);
+
+    done.lock().expect("no one panicked").clear();
+    storage.put_new("chk-1/a", Bytes::new()).await.expect("put new");
+    let expected = ["create temporary", "write", "sync", "link temporary a", "remove temporary", "sync dir chk-1"];
+    assert_eq!(*done.lock().expect("no one panicked"), expected);
+}
+
+#[tokio::test]
+async fn a_write_that_cannot_be_synced_is_not_published() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let recording = Recording { fail_sync: true, ..Recording::default() };
+    let (storage, done) = recorded(dir.path().to_owned(), recording);
+    storage.put("a", Bytes::from_static(b"x")).await.expect_err("the disk is full");
+    assert_eq!(*done.lock().expect("no one panicked"), ["create temporary", "write", "sync", "remove temporary"]);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the directory").count(), 0);
+}
+
+#[test]
+fn sinks_publish_by_rename() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (from, to) = (dir.path().join("part.tmp"), dir.path().join("sub/part"));
+    std::fs::write(&from, "rows").expect("a file");
+    durable::sync_file(&from).expect("sync");
+    durable::create_dir_durably(&dir.path().join("sub")).expect("a directory");
+    durable::rename_durably(&from, &to).expect("rename");
+    assert_eq!(std::fs::read_to_string(to).expect("the file"), "rows");
+    assert!(!from.exists());
+    assert!(durable::sync_file(&from).is_err());
+}
