@@ -39,11 +39,6 @@ impl History {
         self.records.truncate(HISTORY_COUNT_MAX);
     }
 
-    /// The newest that failed.
-    pub fn last_failed(&self) -> Option<&CheckpointRecord> {
-        self.last_failed.as_ref()
-    }
-
     /// The numbers, with `in_progress` under way; the rest is the coordinator's to fill in.
     pub fn status(&self, in_progress: u64) -> CheckpointsStatus {
         CheckpointsStatus {

@@ -6,6 +6,8 @@
 //!
 //! Invariant: stale messages end in `admit`, nowhere else; time-driven changes happen in `advance`, after every event.
 
+mod ending;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,13 +21,10 @@ use crate::clock::Clock;
 use crate::coordinator::Coordinator;
 use crate::deployment::deployments;
 use crate::event::{Effect, Event, TaskManagerInfo, TaskState};
-use crate::execution::{Execution, describe, tasks};
+use crate::execution::{Execution, tasks};
 use crate::placement::{Placement, PlacementError, place};
-use crate::restart::{Decision, RestartPolicy};
+use crate::restart::RestartPolicy;
 use crate::status::{JobSnapshot, JobState, TaskPhase, TaskStatus};
-
-/// TaskManagers remembered to be told of a lost attempt should they come back; beyond it the oldest is forgotten.
-const CUT_OFF_COUNT_MAX: usize = 1_024;
 
 /// Bounds that are the JobManager's and not the job's.
 #[derive(Debug, Clone)]
@@ -289,25 +288,6 @@ impl Machine {
         self.resources = task_managers;
     }
 
-    fn task_manager_lost(&mut self, clock: Clock, id: TaskManagerId, reason: &str, effects: &mut Vec<Effect>) {
-        self.resources.retain(|info| info.id != id);
-        let Some(execution) = &mut self.execution else { return };
-        let (had_tasks, first) = execution.lose(id);
-        if !had_tasks {
-            return;
-        }
-        self.cut_off.insert(id, execution.id());
-        if self.cut_off.len() > CUT_OFF_COUNT_MAX {
-            self.cut_off.pop_first();
-        }
-        if let Some(task) = first {
-            let address = execution.address(id);
-            let task = describe(&self.plan, task);
-            let message = format!("TaskManager {address} is lost, and with it task {task}: {reason}");
-            self.fail(clock, Failure::external(message), effects);
-        }
-    }
-
     fn task_changed(&mut self, clock: Clock, task: TaskId, state: TaskState, effects: &mut Vec<Effect>) {
         let execution = self.execution.as_mut().expect("an admitted event has an execution");
         let phase = match &state {
@@ -360,54 +340,6 @@ impl Machine {
         if let Some(failure) = answered.failure {
             self.fail(clock, failure, effects);
         }
-    }
-
-    fn fail_task(&mut self, clock: Clock, task: TaskId, failure: Failure, effects: &mut Vec<Effect>) {
-        let execution = self.execution.as_ref().expect("a task has an execution");
-        let address = execution.task_manager(task).map_or("?", |id| execution.address(id));
-        let message = format!("task {} on TaskManager {address}: {}", describe(&self.plan, task), failure.message);
-        self.fail(clock, Failure { message, ..failure }, effects);
-    }
-
-    /// Ends the attempt for this failure. The first failure of an attempt is its cause; those that follow are consequences.
-    fn fail(&mut self, clock: Clock, failure: Failure, effects: &mut Vec<Effect>) {
-        if !matches!(self.state, JobState::Deploying | JobState::Running) {
-            return;
-        }
-        self.stop_attempt(clock, &failure.message, effects);
-        match self.restart.decide(&failure) {
-            Decision::Restart { delay_ms } => {
-                self.state = JobState::Restarting;
-                self.retry_at = clock.now.plus_ms(delay_ms);
-                self.failure = Some(failure.message);
-            }
-            Decision::Fail { why } => {
-                self.state = JobState::Failing;
-                self.failure = Some(format!("{} ({why})", failure.message));
-            }
-        }
-    }
-
-    fn cancel(&mut self, clock: Clock, effects: &mut Vec<Effect>) {
-        match self.state {
-            JobState::Scheduled => self.end(clock, JobState::Canceled, effects),
-            JobState::Deploying | JobState::Running => {
-                self.stop_attempt(clock, "the job was cancelled", effects);
-                self.state = JobState::Cancelling;
-            }
-            JobState::Restarting => self.state = JobState::Cancelling,
-            JobState::Failing | JobState::Cancelling | JobState::Finished | JobState::Failed | JobState::Canceled => {}
-        }
-    }
-
-    fn stop_attempt(&mut self, clock: Clock, why: &str, effects: &mut Vec<Effect>) {
-        let execution = self.execution.as_ref().expect("a running attempt has an execution");
-        let task_managers = execution.task_managers();
-        if !task_managers.is_empty() {
-            effects.push(Effect::CancelAttempt { attempt: execution.id(), task_managers });
-        }
-        self.coordinator.attempt_ended(clock, why, effects);
-        self.end_by = clock.now.plus_ms(self.options.end_wait_ms);
     }
 
     /// Whether nothing of the newest attempt is left anywhere, as far as one can know.

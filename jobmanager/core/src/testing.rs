@@ -68,6 +68,7 @@ pub fn exchange(parallelism: u32) -> Plan {
             buffer_timeout_ms: 100,
         },
         max_parallelism: 128,
+        warnings: Vec::new(),
         vertices: vec![Vertex { source: Some(source), ..vertex(0, "numbers") }, Vertex { sink: Some(sink), ..vertex(1, "out") }],
         edges: vec![Edge {
             from: VertexId(0),

@@ -1,0 +1,64 @@
+//! Every file that an acknowledgement brought is kept in a retained checkpoint or discarded, never both, and none is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use levada_common::ids::CheckpointId;
+use levada_jobmanager_core::{Effect, Event, JobState};
+
+use super::{End, Invariant, Step};
+use crate::world::paths;
+
+/// Files of checkpoints that are being written or are retained.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    writing: BTreeMap<CheckpointId, BTreeSet<String>>,
+    retained: BTreeMap<CheckpointId, BTreeSet<String>>,
+    newest_triggered: CheckpointId,
+}
+
+impl Ledger {
+    fn assert_unused(&self, path: &str) {
+        let used = self.writing.iter().chain(&self.retained).find(|(_, files)| files.contains(path));
+        assert!(used.is_none(), "{path} is deleted and belongs to checkpoint {:?}", used.map(|(id, _)| id));
+    }
+}
+
+impl Invariant for Ledger {
+    fn step(&mut self, step: &Step<'_>) {
+        if let Event::MetadataWritten { checkpoint, .. } = step.event {
+            let files = self.writing.remove(checkpoint).expect("asked for");
+            if step.after.checkpoints.completed > step.before.checkpoints.completed {
+                self.retained.insert(*checkpoint, files);
+            }
+        }
+        for effect in step.effects {
+            match effect {
+                Effect::TriggerCheckpoint { checkpoint, .. } => self.newest_triggered = *checkpoint,
+                Effect::WriteMetadata { metadata, .. } => {
+                    self.writing.insert(metadata.id, metadata.tasks.iter().flat_map(paths).collect());
+                }
+                Effect::DiscardCheckpoint { checkpoint, tasks } => {
+                    self.retained.remove(checkpoint);
+                    for path in tasks.iter().flat_map(paths) {
+                        assert!(path.starts_with(&format!("chk-{checkpoint}/")), "{path} is not of checkpoint {checkpoint}");
+                        self.assert_unused(&path);
+                    }
+                }
+                Effect::DiscardSnapshot { snapshot, .. } => paths(snapshot).for_each(|path| self.assert_unused(&path)),
+                _ => {}
+            }
+        }
+    }
+
+    fn end(&mut self, end: &End<'_>) {
+        assert!(self.writing.is_empty(), "metadata without an answer: {:?}", self.writing.keys());
+        let under_way = (end.status.checkpoints.in_progress > 0).then(|| format!("chk-{}/", self.newest_triggered));
+        let left = end.storage.iter().filter(|path| !under_way.as_ref().is_some_and(|under_way| path.starts_with(under_way)));
+        let left: BTreeSet<&String> = left.collect();
+        let retained: BTreeSet<&String> = self.retained.values().flatten().collect();
+        assert_eq!(left, retained, "files that are left, and files of retained checkpoints");
+        if end.status.state == JobState::Finished {
+            assert!(retained.is_empty(), "a finished job keeps {retained:?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The simulated shell: performs effects. Storage answers late, wrongly, or after the checkpoint's time.
+
+use std::collections::BTreeMap;
+
+use levada_common::checkpoint::DeclineReason;
+use levada_common::ids::TaskId;
+use levada_jobmanager_core::{Effect, Event};
+use rand::Rng;
+
+use crate::network::{Command, Happening};
+use crate::world::{World, paths};
+
+impl World {
+    /// Does what the machine asks for.
+    pub fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Deploy { attempt, tasks, .. } => {
+                let mut by_manager: BTreeMap<_, Vec<(TaskId, bool)>> = BTreeMap::new();
+                for task in tasks {
+                    by_manager.entry(task.task_manager).or_default().push((task.task, task.finished));
+                }
+                for (id, tasks) in by_manager {
+                    self.down(id, Command::Deploy { attempt, tasks });
+                }
+            }
+            Effect::CancelAttempt { attempt, task_managers } => {
+                for id in task_managers {
+                    self.down(id, Command::Cancel { attempt });
+                }
+            }
+            Effect::TriggerCheckpoint { attempt, checkpoint, tasks, .. } => {
+                let mut by_manager: BTreeMap<_, Vec<TaskId>> = BTreeMap::new();
+                for (id, task) in tasks {
+                    by_manager.entry(id).or_default().push(task);
+                }
+                for (id, tasks) in by_manager {
+                    self.down(id, Command::Trigger { attempt, checkpoint: checkpoint.0, tasks });
+                }
+            }
+            Effect::NotifyCheckpoint { attempt, last: true, task_managers, .. } => {
+                for id in task_managers {
+                    self.down(id, Command::Last { attempt });
+                }
+            }
+            Effect::NotifyCheckpoint { .. } | Effect::ReleaseSlots => {}
+            Effect::WriteMetadata { attempt, metadata, within_ms } => {
+                let fails = self.chance(self.faults.write_error);
+                let hangs = self.chance(self.faults.write_hang);
+                let takes_ms = if hangs { within_ms + self.rng.random_range(1..1_000) } else { self.delay_ms() };
+                // An answer at the very deadline may count or not; both are right, so it is not asked.
+                let takes_ms = if takes_ms == within_ms { takes_ms + 1 } else { takes_ms };
+                let result = if fails {
+                    Err(DeclineReason::Finalize { path: "_metadata".into(), cause: "injected".into() })
+                } else {
+                    Ok(format!("file:///checkpoints/chk-{}/_metadata", metadata.id))
+                };
+                let answer = Event::MetadataWritten { attempt, checkpoint: metadata.id, result };
+                self.queue.add(self.now_ms + takes_ms, Happening::Call(answer));
+            }
+            Effect::DiscardCheckpoint { tasks, .. } => {
+                for path in tasks.iter().flat_map(paths) {
+                    self.storage.remove(&path);
+                }
+            }
+            Effect::DiscardSnapshot { snapshot, .. } => {
+                self.tally.refused += 1;
+                for path in paths(&snapshot) {
+                    self.storage.remove(&path);
+                }
+            }
+        }
+    }
+}
