@@ -1,4 +1,4 @@
-//! What flows on a channel.
+//! What flows on a channel, and what of it passes through a chain beside rows.
 
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Element {
     /// Rows; never empty.
     Batch(RecordBatch),
-    /// No row at this time or earlier comes any more.
+    /// No row at this time or earlier comes any more. Ends idleness, also where it repeats an earlier one.
     Watermark(Watermark),
     /// The channel has nothing to say about time until its next batch or watermark.
     Idle,
@@ -25,4 +25,19 @@ pub enum Element {
 pub struct Barrier {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
+}
+
+/// What passes through a task beside rows: the elements of all its channels merged into one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Event time has reached this; always more than before, never `Watermark::MAX`, which `End` implies.
+    Watermark(Watermark),
+    /// Nothing is said about time for a while.
+    Idle,
+    /// Something is said about time again.
+    Active,
+    /// The cut of a checkpoint.
+    Barrier(CheckpointId),
+    /// Nothing comes any more, and event time is over.
+    End,
 }

@@ -3,12 +3,16 @@
 //! Must never know: clocks, IO, async, randomness, threads, DataFusion, gRPC. The shell (`levada-taskmanager`) calls
 //! `Task::step` on the task's own thread and hands in what it may see of the world.
 
+pub mod channel;
 pub mod element;
 pub mod error;
-pub mod metrics;
 pub mod expr;
+pub mod gate;
+pub mod metrics;
 pub mod operator;
-pub mod source;
+pub mod operators;
 pub mod sink;
-pub mod channel;
+pub mod source;
 pub mod task;
+#[cfg(test)]
+mod testing;

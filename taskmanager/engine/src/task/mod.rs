@@ -4,9 +4,14 @@
 //! waits for; whatever has to leave the task waits in `take_events`.
 //! Invariant: rows and signals leave in the order in which they came, whatever stops the task in between.
 
-mod parts;
+mod build;
+mod entries;
 mod event;
+mod head;
+mod parts;
 mod run;
+mod silence;
+mod tail;
 
 pub use event::{Progress, TaskEvent};
 pub use parts::{Environment, InputChannel, OutputEdge, TaskParts, node_uids};

@@ -1,17 +1,63 @@
 //! `Task::step`: pumps the chain, and takes new input only when nothing is under way.
+//!
+//! Life of a task: running until its input has ended and everything went out; finishing, answering triggers with operator
+//! state only, until the last checkpoint is complete; finished.
 
-use levada_common::ids::CheckpointId;
-use levada_common::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use levada_common::ids::{CheckpointId, Uid};
+use levada_common::time::{Instant, Watermark};
+use levada_state::snapshot::StatePart;
+
+use crate::element::Signal;
 use crate::error::EngineError;
-use crate::task::{Environment, Progress, TaskEvent, TaskParts};
+use crate::metrics::TaskMetrics;
+use crate::operators::chain::{Chain, Pump};
+use crate::sink::Durable;
+use crate::task::build::{Built, build};
+use crate::task::head::{Head, Taken};
+use crate::task::tail::Tail;
+use crate::task::{Environment, Progress, TaskEvent, TaskParts, node_uids};
+
+/// Pieces of background work done at once when there is nothing else to do.
+const BACKGROUND_PIECES_PER_STEP: usize = 8;
+
+/// How long a task with background work left sleeps, in milliseconds: its reader may be what it waits for.
+const BACKGROUND_PAUSE_MS: u64 = 1;
+
+/// Where a task is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It takes input.
+    Running,
+    /// It was finished in the checkpoint that it is restored from, and has not said so yet.
+    Over,
+    /// Its input has ended and everything went out.
+    Finishing,
+    /// The last checkpoint is complete.
+    Finished,
+}
 
 /// One parallel instance of a chain.
 ///
 /// Contract: every method is called on the task's own thread, `new` included (sources and sinks are opened there, within the
 /// shell's IO runtime). After an error only `discard` is called.
 pub struct Task {
+    /// For messages: the last node of the chain.
+    uid: Uid,
+    phase: Phase,
+    head: Head,
+    chain: Chain,
+    tail: Tail,
+    metrics: Arc<TaskMetrics>,
     events: Vec<TaskEvent>,
+    /// The checkpoint to be taken by RPC.
+    triggered: Option<CheckpointId>,
+    /// The newest checkpoint that there is a snapshot for.
+    taken: Option<CheckpointId>,
+    /// Rows went into the chain and no watermark was asked for since.
+    fed: bool,
 }
 
 impl Task {
@@ -19,31 +65,233 @@ impl Task {
     ///
     /// Errors: as the connectors and operators have them; an unknown connector or an expression that does not compile is
     /// Internal (the plan was checked).
-    pub fn new(_env: &Environment, _parts: TaskParts) -> Result<Task, EngineError> {
-        Ok(Task { events: Vec::new() })
+    pub fn new(env: &Environment, mut parts: TaskParts) -> Result<Task, EngineError> {
+        let vertex = parts.plan.vertex(parts.vertex);
+        let uid = node_uids(vertex).pop().unwrap_or_else(|| Uid::new(vertex.name.as_str()));
+        let Built { head, chain, tail } = build(env, &mut parts)?;
+        Ok(Task {
+            uid,
+            phase: if parts.finished { Phase::Over } else { Phase::Running },
+            head,
+            chain,
+            tail,
+            metrics: parts.metrics,
+            events: Vec::new(),
+            triggered: None,
+            taken: parts.restored_from,
+            fed: false,
+        })
     }
 
     /// Does a bounded piece of work: takes in about one batch, or sends on a few.
-    pub fn step(&mut self, _now: Instant) -> Result<Progress, EngineError> {
-        Ok(Progress::Finished)
+    pub fn step(&mut self, now: Instant) -> Result<Progress, EngineError> {
+        match self.phase {
+            Phase::Running => self.run(now),
+            Phase::Over => {
+                self.end()?;
+                Ok(Progress::Worked)
+            }
+            Phase::Finishing => self.wait_for_the_end(),
+            Phase::Finished => Ok(Progress::Finished),
+        }
     }
 
     /// The coordinator wants a snapshot of a task without live input: a source, or one that is finishing. The next steps take it.
     ///
-    /// A checkpoint that the task has a snapshot of already, or a newer one, is left alone.
-    pub fn trigger(&mut self, _checkpoint: CheckpointId) {}
+    /// A checkpoint that the task has a snapshot of already, or a newer one of, is left alone.
+    pub fn trigger(&mut self, checkpoint: CheckpointId) {
+        if self.taken.max(self.triggered) >= Some(checkpoint) {
+            return;
+        }
+        if let Some(older) = self.triggered.replace(checkpoint) {
+            let reason = format!("checkpoint {checkpoint} was triggered before the task came to it");
+            self.events.push(TaskEvent::SnapshotDeclined { checkpoint: older, reason });
+        }
+    }
 
     /// The checkpoint is complete (the sink commits) or was given up (its alignment is released). `last`: it was the job's last
     /// one, the task is finished.
-    pub fn notify(&mut self, _checkpoint: CheckpointId, _completed: bool, _last: bool) -> Result<(), EngineError> {
+    pub fn notify(&mut self, checkpoint: CheckpointId, completed: bool, last: bool) -> Result<(), EngineError> {
+        if !completed && self.triggered <= Some(checkpoint) {
+            self.triggered = None;
+        }
+        self.head.notify(checkpoint, completed)?;
+        self.chain.notify(checkpoint, completed)?;
+        self.tail.notify(checkpoint, completed)?;
+        if completed && last {
+            if self.phase != Phase::Finishing {
+                return Err(
+                    self.broken(format!("checkpoint {checkpoint} is the job's last one, but the task is {:?}", self.phase))
+                );
+            }
+            self.phase = Phase::Finished;
+            self.events.push(TaskEvent::Finished);
+        }
         Ok(())
     }
 
-    /// What has to leave the task, in order. To be asked after each `step` and `notify`.
+    /// What has to leave the task, in order. To be asked after each `step`, `trigger` and `notify`.
     pub fn take_events(&mut self) -> Vec<TaskEvent> {
         std::mem::take(&mut self.events)
     }
 
     /// The task was cancelled or failed: the sink removes what was never prepared.
-    pub fn discard(&mut self) {}
+    pub fn discard(&mut self) {
+        self.tail.discard();
+    }
+
+    fn run(&mut self, now: Instant) -> Result<Progress, EngineError> {
+        let mut took = false;
+        loop {
+            match self.chain.pump(&mut self.tail)? {
+                Pump::Blocked => {
+                    self.head.interrupt();
+                    return self.hold(now, None, true);
+                }
+                Pump::More => return Ok(Progress::Worked),
+                Pump::Passed(signal, parts) => {
+                    self.pass(signal, parts)?;
+                    if self.phase != Phase::Running {
+                        return Ok(Progress::Worked);
+                    }
+                    continue;
+                }
+                Pump::Drained => {}
+            }
+            if std::mem::take(&mut self.fed) {
+                self.chain.background()?;
+                if self.make_time(false) {
+                    continue;
+                }
+            }
+            if took {
+                return Ok(Progress::Worked);
+            }
+            match self.take(now)? {
+                Taken::Empty(until) => return self.hold(now, until, false),
+                Taken::Nothing => return Ok(Progress::Worked),
+                Taken::Quiet => took = self.make_time(true),
+                Taken::Batch(batch) => {
+                    self.chain.feed(batch);
+                    (self.fed, took) = (true, true);
+                }
+                Taken::Signal(signal) => {
+                    self.enter(signal)?;
+                    took = true;
+                }
+                Taken::GivenUp(checkpoint) => {
+                    let reason = "a newer checkpoint's barrier came before all of its own".to_string();
+                    self.events.push(TaskEvent::SnapshotDeclined { checkpoint, reason });
+                }
+            }
+        }
+    }
+
+    /// The next input: a checkpoint that was triggered at a source comes before rows.
+    fn take(&mut self, now: Instant) -> Result<Taken, EngineError> {
+        match self.triggered {
+            Some(checkpoint) if self.head.is_source() => {
+                self.triggered = None;
+                Ok(Taken::Signal(Signal::Barrier(checkpoint)))
+            }
+            _ => self.head.next(now),
+        }
+    }
+
+    /// A signal comes in at the head.
+    fn enter(&mut self, signal: Signal) -> Result<(), EngineError> {
+        let mut parts = Vec::new();
+        match signal {
+            Signal::Barrier(checkpoint) => parts = self.head.snapshot(checkpoint)?,
+            Signal::Watermark(watermark) => self.metrics.watermark_ms.store(watermark.0, Ordering::Relaxed),
+            Signal::End => self.metrics.watermark_ms.store(Watermark::MAX.0, Ordering::Relaxed),
+            Signal::Idle | Signal::Active => {}
+        }
+        self.chain.enter(signal, parts);
+        Ok(())
+    }
+
+    /// Takes up the watermark that is due in the chain; whether there is one.
+    fn make_time(&mut self, quiet: bool) -> bool {
+        match self.chain.make_time(quiet) {
+            Some(watermark) => {
+                self.metrics.watermark_ms.store(watermark.0, Ordering::Relaxed);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A signal has passed every operator and goes on.
+    fn pass(&mut self, signal: Signal, mut parts: Vec<StatePart>) -> Result<(), EngineError> {
+        match signal {
+            Signal::Barrier(checkpoint) => {
+                let (own, durable) = self.tail.prepare(checkpoint)?;
+                self.tail.signal(signal)?;
+                parts.extend(own);
+                self.snapshot(checkpoint, parts, durable)
+            }
+            Signal::End => self.end(),
+            Signal::Watermark(_) | Signal::Idle | Signal::Active => self.tail.signal(signal),
+        }
+    }
+
+    /// Everything went out: event time and data end downstream.
+    fn end(&mut self) -> Result<(), EngineError> {
+        self.tail.signal(Signal::End)?;
+        self.phase = Phase::Finishing;
+        self.events.push(TaskEvent::Finishing);
+        Ok(())
+    }
+
+    /// Takes a triggered snapshot; else nothing is left to do but to wait.
+    fn wait_for_the_end(&mut self) -> Result<Progress, EngineError> {
+        if let Head::Gate(gate) = &mut self.head
+            && let Err(rows) = gate.drop_all()
+        {
+            return Err(self.broken(format!("{rows} rows came after the end of the task's data")));
+        }
+        let Some(checkpoint) = self.triggered.take() else { return Ok(Progress::Waiting { until: None }) };
+        let mut parts = self.head.snapshot(checkpoint)?;
+        parts.extend(self.chain.snapshot_finished(checkpoint)?);
+        let (own, durable) = self.tail.prepare(checkpoint)?;
+        parts.extend(own);
+        self.snapshot(checkpoint, parts, durable)?;
+        Ok(Progress::Worked)
+    }
+
+    fn snapshot(&mut self, checkpoint: CheckpointId, parts: Vec<StatePart>, durable: Option<Durable>) -> Result<(), EngineError> {
+        for (index, part) in parts.iter().enumerate() {
+            if parts[..index].iter().any(|other| (&other.meta.uid, &other.meta.name) == (&part.meta.uid, &part.meta.name)) {
+                let (uid, message) = (part.meta.uid.clone(), format!("two states are called \"{}\"", part.meta.name));
+                return Err(EngineError::Invariant { uid, message });
+            }
+        }
+        self.taken = Some(checkpoint);
+        self.triggered.take_if(|triggered| *triggered <= checkpoint);
+        let finished = self.phase == Phase::Finishing;
+        self.events.push(TaskEvent::Snapshot { checkpoint, finished, parts, durable: durable.into_iter().collect() });
+        Ok(())
+    }
+
+    /// Nothing moves for now: uses the time for work beside the rows.
+    fn hold(&mut self, now: Instant, until: Option<Instant>, blocked: bool) -> Result<Progress, EngineError> {
+        if !blocked {
+            self.tail.flush()?;
+        }
+        let mut more = true;
+        for _ in 0..BACKGROUND_PIECES_PER_STEP {
+            more = more && self.chain.background()?;
+        }
+        let pause = more.then(|| now.plus_ms(BACKGROUND_PAUSE_MS));
+        let until = until.into_iter().chain(pause).min();
+        Ok(if blocked { Progress::Blocked { until } } else { Progress::Waiting { until } })
+    }
+
+    fn broken(&self, message: String) -> EngineError {
+        EngineError::Invariant { uid: self.uid.clone(), message }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! The input gate: reads a task's channels in turn and gives one stream of rows and signals.
+//!
+//! Invariant: rows of one channel keep their order, and no signal overtakes rows that came before it on its channel.
+
+use std::collections::VecDeque;
+
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::CheckpointId;
+use levada_common::plan::CheckpointMode;
+
+use crate::channel::ChannelReader;
+use crate::element::{Element, Signal};
+use crate::gate::align::{Alignment, Outcome};
+use crate::gate::watermark::{Change, WatermarkMerger};
+
+/// Elements read in one call at most: signals that lead to nothing must not keep a task from its control messages.
+const READS_PER_CALL: usize = 64;
+
+/// What the gate has.
+#[derive(Debug)]
+pub enum Input {
+    /// Rows.
+    Batch(RecordBatch),
+    /// A signal of all channels together.
+    Signal(Signal),
+    /// This checkpoint's alignment was given up for a newer one's.
+    GivenUp(CheckpointId),
+    /// Elements were read and led to nothing; there may be more.
+    Nothing,
+    /// No channel that may be read has an element.
+    Empty,
+}
+
+/// The receiving ends of one task.
+pub struct InputGate {
+    readers: Vec<Box<dyn ChannelReader>>,
+    ended: Vec<bool>,
+    live: usize,
+    alignment: Alignment,
+    times: WatermarkMerger,
+    /// The channel to be asked next.
+    next: usize,
+    /// Read and not yet given.
+    waiting: VecDeque<Input>,
+}
+
+impl InputGate {
+    /// Of these channels; at least one.
+    pub fn new(readers: Vec<Box<dyn ChannelReader>>, mode: CheckpointMode) -> Self {
+        let channels = readers.len();
+        assert!(channels > 0, "a task without a source has channels");
+        Self {
+            readers,
+            ended: vec![false; channels],
+            live: channels,
+            alignment: Alignment::new(mode, channels),
+            times: WatermarkMerger::new(channels),
+            next: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// The next thing, without waiting. After `Signal::End` nothing comes any more.
+    pub fn next(&mut self) -> Input {
+        for _ in 0..READS_PER_CALL {
+            if let Some(input) = self.waiting.pop_front() {
+                return input;
+            }
+            let Some((channel, element)) = self.receive() else { return Input::Empty };
+            self.take(channel, element);
+        }
+        self.waiting.pop_front().unwrap_or(Input::Nothing)
+    }
+
+    /// The coordinator gave this checkpoint up: its alignment is released.
+    pub fn abort(&mut self, checkpoint: CheckpointId) {
+        self.alignment.abort(checkpoint);
+    }
+
+    /// Reads what is there and drops it, for a task that was finished when it was restored.
+    ///
+    /// Errors: rows, which cannot come, since those who send were finished too; their number.
+    pub fn drop_all(&mut self) -> Result<(), usize> {
+        for reader in &mut self.readers {
+            while let Some(element) = reader.try_recv() {
+                if let Element::Batch(batch) = element {
+                    return Err(batch.num_rows());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next element of the channels in turn, without those that have ended or wait for alignment.
+    fn receive(&mut self) -> Option<(usize, Element)> {
+        let channels = self.readers.len();
+        for step in 0..channels {
+            let channel = (self.next + step) % channels;
+            if self.ended[channel] || self.alignment.is_blocked(channel) {
+                continue;
+            }
+            if let Some(element) = self.readers[channel].try_recv() {
+                self.next = (channel + 1) % channels;
+                return Some((channel, element));
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, channel: usize, element: Element) {
+        match element {
+            Element::Batch(batch) => {
+                let change = self.times.rows(channel);
+                self.changed(change);
+                self.waiting.push_back(Input::Batch(batch));
+            }
+            Element::Watermark(watermark) => {
+                let change = self.times.watermark(channel, watermark);
+                self.changed(change);
+            }
+            Element::Idle => {
+                let change = self.times.idle(channel);
+                self.changed(change);
+            }
+            Element::Barrier(barrier) => {
+                let outcome = self.alignment.barrier(channel, barrier.checkpoint);
+                self.aligned(outcome);
+            }
+            Element::EndOfData => self.end(channel),
+        }
+    }
+
+    fn end(&mut self, channel: usize) {
+        self.ended[channel] = true;
+        self.live -= 1;
+        let outcome = self.alignment.end(channel);
+        self.aligned(outcome);
+        let change = self.times.end(channel);
+        self.changed(change);
+        if self.live == 0 {
+            self.waiting.push_back(Input::Signal(Signal::End));
+        }
+    }
+
+    fn changed(&mut self, change: Change) {
+        if change.active {
+            self.waiting.push_back(Input::Signal(Signal::Active));
+        }
+        if let Some(watermark) = change.watermark {
+            self.waiting.push_back(Input::Signal(Signal::Watermark(watermark)));
+        }
+        if change.idle {
+            self.waiting.push_back(Input::Signal(Signal::Idle));
+        }
+    }
+
+    fn aligned(&mut self, outcome: Outcome) {
+        self.waiting.extend(outcome.given_up.map(Input::GivenUp));
+        self.waiting.extend(outcome.complete.map(|checkpoint| Input::Signal(Signal::Barrier(checkpoint))));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The gate over random scripts: what is read before a checkpoint's cut is what stands before its barriers.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::element::Barrier;
+use crate::testing::{Queue, channel, ints, numbers};
+
+fn gate(channels: usize, mode: CheckpointMode) -> (InputGate, Vec<Queue>) {
+    let (queues, readers) = (0..channels)
+        .map(|_| {
+            let (queue, _, reader) = channel(usize::MAX);
+            (queue, reader)
+        })
+        .unzip();
+    (InputGate::new(readers, mode), queues)
+}
+
+fn barrier(id: u64) -> Element {
+    Element::Barrier(Barrier { checkpoint: CheckpointId(id) })
+}
+
+/// Rows are numbers of their own; of each channel the row numbers before each barrier are kept.
+struct Scripts {
+    elements: Vec<VecDeque<Element>>,
+    /// Rows that belong to checkpoint `index + 1`, sorted.
+    cuts: Vec<Vec<i64>>,
+    rows: usize,
+}
+
+fn scripts(rng: &mut StdRng, channels: usize, checkpoints: u64) -> Scripts {
+    let mut scripts = Scripts { elements: Vec::new(), cuts: vec![Vec::new(); checkpoints as usize], rows: 0 };
+    let mut row = 0;
+    for _ in 0..channels {
+        let mut elements = VecDeque::new();
+        let ends_before = if rng.random_bool(0.3) { rng.random_range(1..=checkpoints) } else { checkpoints + 1 };
+        for id in 1..=ends_before {
+            for _ in 0..rng.random_range(0..4) {
+                row += 1;
+                elements.push_back(Element::Batch(ints([row])));
+                scripts.cuts.iter_mut().skip(id as usize - 1).for_each(|cut| cut.push(row));
+            }
+            if id < ends_before {
+                elements.push_back(barrier(id));
+            }
+        }
+        elements.push_back(Element::EndOfData);
+        scripts.elements.push(elements);
+    }
+    scripts.rows = row as usize;
+    scripts.cuts.iter_mut().for_each(|cut| cut.sort_unstable());
+    scripts
+}
+
+#[test]
+fn a_cut_has_exactly_the_rows_before_its_barriers() {
+    let mut cuts = 0;
+    for seed in 0..2_000 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (channels, checkpoints) = (rng.random_range(1..6), rng.random_range(1..5));
+        let mut scripts = scripts(&mut rng, channels, checkpoints);
+        let (mut gate, queues) = gate(channels, CheckpointMode::ExactlyOnce);
+        let (mut read, mut ended) = (Vec::new(), false);
+        while !ended {
+            match gate.next() {
+                Input::Batch(batch) => read.extend(numbers(&batch)),
+                Input::Signal(Signal::Barrier(checkpoint)) => {
+                    let mut so_far = read.clone();
+                    so_far.sort_unstable();
+                    assert_eq!(so_far, scripts.cuts[checkpoint.0 as usize - 1], "seed {seed}, checkpoint {checkpoint}");
+                    cuts += 1;
+                }
+                Input::Signal(Signal::End) => ended = true,
+                Input::Signal(signal) => panic!("seed {seed}: {signal:?} out of nothing"),
+                Input::GivenUp(checkpoint) => panic!("seed {seed}: checkpoint {checkpoint} given up"),
+                Input::Nothing => {}
+                Input::Empty => {
+                    let channel = rng.random_range(0..channels);
+                    if let Some(element) = scripts.elements[channel].pop_front() {
+                        queues[channel].push(element);
+                    }
+                }
+            }
+        }
+        assert_eq!(read.len(), scripts.rows, "seed {seed}");
+    }
+    assert!(cuts > 2_000, "the run is empty: {cuts} cuts");
+}
+
+#[test]
+fn channels_take_turns() {
+    let (mut gate, queues) = gate(3, CheckpointMode::ExactlyOnce);
+    for (channel, queue) in queues.iter().enumerate() {
+        for _ in 0..2 {
+            queue.push(Element::Batch(ints([channel as i64])));
+        }
+    }
+    let order: Vec<i64> = (0..6)
+        .map(|_| match gate.next() {
+            Input::Batch(batch) => numbers(&batch)[0],
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(order, [0, 1, 2, 0, 1, 2]);
+    assert!(matches!(gate.next(), Input::Empty));
+}
+
+#[test]
+fn at_least_once_waits_for_no_one() {
+    let (mut gate, queues) = gate(2, CheckpointMode::AtLeastOnce);
+    queues[0].push(barrier(1));
+    queues[0].push(Element::Batch(ints([1])));
+    assert!(matches!(gate.next(), Input::Batch(_)));
+    queues[1].push(barrier(1));
+    assert!(matches!(gate.next(), Input::Signal(Signal::Barrier(CheckpointId(1)))));
+}
+
+#[test]
+fn a_newer_barrier_and_an_abort_release_a_blocked_channel() {
+    let (mut gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
+    queues[0].push(barrier(1));
+    queues[0].push(Element::Batch(ints([1])));
+    assert!(matches!(gate.next(), Input::Empty));
+    queues[1].push(barrier(2));
+    assert!(matches!(gate.next(), Input::GivenUp(CheckpointId(1))));
+    assert!(matches!(gate.next(), Input::Batch(_)));
+    queues[1].push(Element::Batch(ints([2])));
+    assert!(matches!(gate.next(), Input::Empty));
+    gate.abort(CheckpointId(2));
+    assert!(matches!(gate.next(), Input::Batch(_)));
+}
+
+/// Signals that lead to nothing do not hold a task for ever, nor make it sleep.
+#[test]
+fn many_signals_are_read_in_pieces() {
+    let (mut gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
+    for time in 0..200 {
+        queues[0].push(Element::Watermark(levada_common::time::Watermark(time)));
+    }
+    assert!(matches!(gate.next(), Input::Nothing));
+    assert_eq!(queues[0].len(), 200 - READS_PER_CALL);
+}

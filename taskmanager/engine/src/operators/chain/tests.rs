@@ -1,0 +1,193 @@
+//! A chain whose outflow stops anywhere says the same as one that never stops.
+
+use std::collections::VecDeque;
+
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::Uid;
+use levada_state::snapshot::{StateMeta, ready};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::operator::{OperatorContext, RestoredState};
+use crate::testing::{ints, numbers};
+
+/// Says every number `times` times, a batch for each.
+struct Repeat {
+    times: usize,
+    pending: VecDeque<i64>,
+}
+
+/// Holds numbers back until the time is past them, or a barrier, or the end; says something of its own at the end.
+#[derive(Default)]
+struct HoldBack {
+    held: Vec<i64>,
+    due: VecDeque<i64>,
+    flushes: bool,
+}
+
+impl Operator for Repeat {
+    fn open(&mut self, _: &OperatorContext, _: Vec<RestoredState>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        assert!(self.pending.is_empty(), "given rows before it was polled to the end");
+        for number in numbers(&batch) {
+            self.pending.extend(std::iter::repeat_n(number, self.times));
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        Ok(self.pending.pop_front().map(|number| ints([number])))
+    }
+
+    fn snapshot(&mut self, _: CheckpointId, _finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        assert!(self.pending.is_empty(), "a snapshot before it was polled to the end");
+        let meta = StateMeta { uid: Uid::new("repeat"), name: format!("{}", self.times), kind: StateKind::OperatorList };
+        Ok(vec![StatePart { meta, pieces: ready([]) }])
+    }
+}
+
+impl Operator for HoldBack {
+    fn open(&mut self, _: &OperatorContext, _: Vec<RestoredState>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        assert!(self.due.is_empty(), "given rows before it was polled to the end");
+        self.held.extend(numbers(&batch));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        Ok(self.due.pop_front().map(|number| ints([number])))
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        assert!(self.due.is_empty(), "time before it was polled to the end");
+        self.due = self.held.extract_if(.., |number| *number <= watermark.0).collect();
+        Ok(Some(watermark))
+    }
+
+    fn before_barrier(&mut self) -> Result<(), EngineError> {
+        if self.flushes {
+            self.due.extend(self.held.drain(..));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        assert!(self.due.is_empty() && self.held.is_empty(), "the end of data before the end of time");
+        self.due.extend([-1, -2]);
+        Ok(())
+    }
+}
+
+/// Writes down what leaves the chain; has room when its coin says so.
+struct Record {
+    said: Vec<String>,
+    room: f64,
+    rng: StdRng,
+    promised: bool,
+}
+
+impl Outflow for Record {
+    fn is_ready(&mut self) -> bool {
+        self.promised = self.rng.random_bool(self.room);
+        self.promised
+    }
+
+    fn write(&mut self, batch: RecordBatch) -> Result<(), EngineError> {
+        assert!(std::mem::take(&mut self.promised), "written without room");
+        self.said.push(format!("{:?}", numbers(&batch)));
+        Ok(())
+    }
+}
+
+fn chain(operators: usize) -> (Chain, Vec<Arc<NodeMetrics>>) {
+    let (mut chain, mut nodes) = (Chain::default(), Vec::new());
+    for index in 0..operators {
+        let operator: Box<dyn Operator> = match index % 3 {
+            0 => Box::new(Repeat { times: index + 1, pending: VecDeque::new() }),
+            1 => Box::new(HoldBack { flushes: true, ..HoldBack::default() }),
+            _ => Box::new(HoldBack::default()),
+        };
+        let metrics = Arc::new(NodeMetrics::new(Uid::new(format!("node {index}"))));
+        nodes.push(Arc::clone(&metrics));
+        chain.push(operator, RowCount { metrics, rows_in: true, rows_out: true }, false);
+    }
+    (chain, nodes)
+}
+
+/// What a script of numbers and signals makes a chain say, and how often it was blocked.
+fn run(operators: usize, script: &[Result<i64, Signal>], room: f64, seed: u64) -> (Vec<String>, usize) {
+    let (mut chain, nodes) = chain(operators);
+    let mut record = Record { said: Vec::new(), room, rng: StdRng::seed_from_u64(seed), promised: false };
+    let mut blocked = 0;
+    for item in script {
+        match item {
+            Ok(number) => chain.feed(ints([*number, *number + 100])),
+            Err(signal) => chain.enter(*signal, Vec::new()),
+        }
+        loop {
+            match chain.pump(&mut record).unwrap() {
+                Pump::Drained => break,
+                Pump::More => {}
+                Pump::Blocked => blocked += 1,
+                Pump::Passed(signal, parts) => {
+                    let names: Vec<String> = parts.into_iter().map(|part| part.meta.name).collect();
+                    record.said.push(format!("{signal:?} {names:?}"));
+                }
+            }
+        }
+    }
+    if let Some(first) = nodes.first() {
+        let rows = script.iter().filter(|item| item.is_ok()).count() as u64 * 2;
+        assert_eq!(first.rows_in.load(Ordering::Relaxed), rows);
+    }
+    (record.said, blocked)
+}
+
+#[test]
+fn blocking_anywhere_changes_nothing() {
+    let mut blocked = 0;
+    for seed in 0..400 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (operators, mut time) = (rng.random_range(0..6), 0);
+        let mut script: Vec<Result<i64, Signal>> = (0..rng.random_range(0..30))
+            .map(|step| match rng.random_range(0..10) {
+                0 => Err(Signal::Barrier(CheckpointId(step + 1))),
+                1 => Err(Signal::Idle),
+                2 => Err(Signal::Active),
+                3..5 => {
+                    time += rng.random_range(1..60);
+                    Err(Signal::Watermark(Watermark(time)))
+                }
+                _ => Ok(rng.random_range(0..200)),
+            })
+            .collect();
+        script.push(Err(Signal::End));
+        let (expected, never) = run(operators, &script, 1.0, seed);
+        assert_eq!(never, 0);
+        let (said, times) = run(operators, &script, 0.3, seed);
+        assert_eq!(said, expected, "seed {seed}");
+        blocked += times;
+    }
+    assert!(blocked > 1_000, "the run is empty: blocked {blocked} times");
+}
+
+#[test]
+fn rows_leave_before_the_signals_that_came_after_them() {
+    let script = [Ok(1), Err(Signal::Watermark(Watermark(50))), Ok(2), Err(Signal::Barrier(CheckpointId(1)))];
+    let (said, _) = run(2, &script, 1.0, 0);
+    assert_eq!(said, ["[1]", "Watermark(Watermark(50)) []", "[101]", "[2]", "[102]", "Barrier(CheckpointId(1)) [\"1\"]"]);
+}
+
+/// What an operator says at its end reaches the next one before that one's own end, and all of it before the end of time.
+#[test]
+fn the_end_drains_one_operator_after_the_other() {
+    let (said, _) = run(3, &[Ok(300), Err(Signal::End)], 1.0, 0);
+    assert_eq!(said, ["[300]", "[400]", "[-1]", "[-2]", "[-1]", "[-2]", "End []"]);
+}

@@ -1,0 +1,207 @@
+//! Makes a task from its part of the plan: sink, operators and source are opened in this order, from the tail to the head,
+//! so that nothing is read before everything that it flows into has taken its state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_common::plan::{OperatorKind, OperatorSpec, Plan, SinkSpec, SourceSpec, Vertex};
+
+use crate::error::EngineError;
+use crate::gate::input::InputGate;
+use crate::gate::output::{Outlet, OutputGate};
+use crate::gate::partition::Partitioner;
+use crate::metrics::NodeMetrics;
+use crate::operator::{OperatorContext, RestoredState};
+use crate::operators;
+use crate::operators::chain::{Chain, RowCount};
+use crate::sink::SinkContext;
+use crate::source::SourceContext;
+use crate::task::entries;
+use crate::task::head::{Head, SourceHead};
+use crate::task::silence::Silence;
+use crate::task::tail::{GateTail, SinkTail, Tail};
+use crate::task::{Environment, TaskParts, node_uids};
+
+/// A task's three pieces.
+pub(crate) struct Built {
+    pub(crate) head: Head,
+    pub(crate) chain: Chain,
+    pub(crate) tail: Tail,
+}
+
+/// What every piece is built from.
+struct Builder<'a> {
+    env: &'a Environment,
+    plan: &'a Plan,
+    vertex: &'a Vertex,
+    parts: &'a mut TaskParts,
+    metrics: BTreeMap<Uid, Arc<NodeMetrics>>,
+}
+
+/// Builds and opens all of a task.
+pub(crate) fn build(env: &Environment, parts: &mut TaskParts) -> Result<Built, EngineError> {
+    let plan = Arc::clone(&parts.plan);
+    let vertex = plan.vertex(parts.vertex);
+    let metrics = parts.node_metrics.iter().map(|metrics| (metrics.uid.clone(), Arc::clone(metrics))).collect();
+    let mut builder = Builder { env, plan: &plan, vertex, parts, metrics };
+    let tail = builder.tail()?;
+    let chain = builder.chain()?;
+    let head = builder.head()?;
+    Ok(Built { head, chain, tail })
+}
+
+impl Builder<'_> {
+    fn tail(&mut self) -> Result<Tail, EngineError> {
+        match &self.vertex.sink {
+            Some(spec) => self.sink(spec),
+            None => self.output_gate(),
+        }
+    }
+
+    fn sink(&mut self, spec: &SinkSpec) -> Result<Tail, EngineError> {
+        if !self.parts.outputs.is_empty() {
+            return Err(broken(&spec.uid, "a sink has no output channels".into()));
+        }
+        let factory = self.env.sinks.get(&spec.connector);
+        let factory = factory.ok_or_else(|| broken(&spec.uid, format!("there is no sink \"{}\" here", spec.connector)))?;
+        let mut sink = factory(spec)?;
+        let restored = entries::read(&spec.uid, entries::TRANSACTIONS, self.restored(&spec.uid))?;
+        let context = SinkContext {
+            spec: Arc::new(spec.clone()),
+            subtask: self.parts.subtask,
+            parallelism: self.vertex.parallelism,
+            attempt: self.parts.attempt,
+            restored_from: self.parts.restored_from,
+            metrics: self.metrics(&spec.uid)?,
+            waker: self.parts.waker.clone(),
+        };
+        sink.open(context, restored)?;
+        let count = self.row_count(&spec.uid, self.places() - 1)?;
+        Ok(Tail::Sink(SinkTail { sink, uid: spec.uid.clone(), count, dirty: false }))
+    }
+
+    fn output_gate(&mut self) -> Result<Tail, EngineError> {
+        let uid = node_uids(self.vertex).pop().unwrap_or_else(|| Uid::new(self.vertex.name.as_str()));
+        if self.parts.outputs.is_empty() {
+            return Err(broken(&uid, format!("vertex \"{}\" has neither sink nor output channels", self.vertex.name)));
+        }
+        let mut outlets = Vec::new();
+        for output in std::mem::take(&mut self.parts.outputs) {
+            let (edge, subtask) = (&output.edge, self.parts.subtask);
+            let targets = edge.targets(subtask, self.vertex.parallelism, self.plan.vertex(edge.to).parallelism).len();
+            if targets != output.channels.len() {
+                let found = output.channels.len();
+                return Err(broken(&uid, format!("{found} channels for the {targets} targets of an edge")));
+            }
+            let partitioner = Partitioner::new(edge, subtask, targets, self.plan.max_parallelism);
+            let partitioner = partitioner.map_err(|column| broken(&uid, format!("no key column \"{column}\" in an edge")))?;
+            outlets.push(Outlet { partitioner, channels: output.channels });
+        }
+        Ok(Tail::Gate(GateTail { gate: OutputGate::new(outlets), uid }))
+    }
+
+    fn chain(&mut self) -> Result<Chain, EngineError> {
+        let mut chain = Chain::default();
+        let first = usize::from(self.vertex.source.is_some());
+        for (index, spec) in self.vertex.operators.iter().enumerate() {
+            let mut operator = operators::build(spec, self.env.compiler.as_ref())?;
+            let of_connectors = |state: &RestoredState| [entries::SPLITS, entries::TRANSACTIONS].contains(&state.name.as_str());
+            let restored = self.restored(&spec.uid).iter().filter(|state| !of_connectors(state)).cloned().collect();
+            operator.open(&self.operator_context(spec)?, restored)?;
+            let makes_time = matches!(spec.kind, OperatorKind::Watermark(_));
+            chain.push(operator, self.row_count(&spec.uid, first + index)?, makes_time);
+        }
+        Ok(chain)
+    }
+
+    fn operator_context(&self, spec: &OperatorSpec) -> Result<OperatorContext, EngineError> {
+        let (subtask, parallelism, max_parallelism) = (self.parts.subtask, self.vertex.parallelism, self.plan.max_parallelism);
+        Ok(OperatorContext {
+            subtask,
+            parallelism,
+            max_parallelism,
+            key_groups: KeyGroupRange::of_subtask(subtask, parallelism, max_parallelism),
+            batch_rows_max: self.plan.settings.batch_rows_max,
+            metrics: self.metrics(&spec.uid)?,
+        })
+    }
+
+    fn head(&mut self) -> Result<Head, EngineError> {
+        let Some(spec) = &self.vertex.source else {
+            let readers: Vec<_> = std::mem::take(&mut self.parts.inputs).into_iter().map(|input| input.reader).collect();
+            if readers.is_empty() {
+                let uid = Uid::new(self.vertex.name.as_str());
+                return Err(broken(&uid, "the vertex has neither source nor input channels".into()));
+            }
+            return Ok(Head::Gate(InputGate::new(readers, self.plan.settings.checkpoint.mode)));
+        };
+        self.source(spec)
+    }
+
+    fn source(&mut self, spec: &SourceSpec) -> Result<Head, EngineError> {
+        if !self.parts.inputs.is_empty() {
+            return Err(broken(&spec.uid, "a source has no input channels".into()));
+        }
+        let factory = self.env.sources.get(&spec.connector);
+        let factory = factory.ok_or_else(|| broken(&spec.uid, format!("there is no source \"{}\" here", spec.connector)))?;
+        let mut source = factory(spec)?;
+        let mut splits = entries::read(&spec.uid, entries::SPLITS, self.restored(&spec.uid))?;
+        splits.append(&mut self.parts.splits);
+        let settings = &self.plan.settings;
+        let context = SourceContext {
+            spec: Arc::new(spec.clone()),
+            subtask: self.parts.subtask,
+            parallelism: self.vertex.parallelism,
+            batch_rows_max: settings.batch_rows_max,
+            buffer_timeout_ms: settings.buffer_timeout_ms,
+            metrics: self.metrics(&spec.uid)?,
+            waker: self.parts.waker.clone(),
+        };
+        source.open(context, splits)?;
+        let silence = self.vertex.operators.iter().find_map(|operator| match &operator.kind {
+            OperatorKind::Watermark(watermark) => Some(Silence::new(settings.buffer_timeout_ms, watermark.idleness_ms)),
+            _ => None,
+        });
+        let count = self.row_count(&spec.uid, 0)?;
+        Ok(Head::Source(SourceHead { source, uid: spec.uid.clone(), count, silence, held: None }))
+    }
+
+    /// Nodes of the vertex by place: source, operators, sink.
+    fn nodes(&self) -> impl DoubleEndedIterator<Item = &Uid> {
+        uids(self.vertex)
+    }
+
+    fn places(&self) -> usize {
+        self.nodes().count()
+    }
+
+    fn restored(&self, uid: &Uid) -> &[RestoredState] {
+        self.parts.restored.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    fn metrics(&self, uid: &Uid) -> Result<Arc<NodeMetrics>, EngineError> {
+        self.metrics.get(uid).cloned().ok_or_else(|| broken(uid, "the task was given no counters for this node".into()))
+    }
+
+    /// Which rows the node `uid` counts at this place of the chain: in at its first place in the plan, out at its last.
+    fn row_count(&self, uid: &Uid, place: usize) -> Result<RowCount, EngineError> {
+        let elsewhere = |vertex: &&Vertex| uids(vertex).any(|other| other == uid);
+        let (id, vertices) = (self.vertex.id.0 as usize, &self.plan.vertices);
+        let before = vertices[..id].iter().any(|vertex| elsewhere(&vertex)) || self.nodes().take(place).any(|other| other == uid);
+        let after =
+            vertices[id + 1..].iter().any(|vertex| elsewhere(&vertex)) || self.nodes().skip(place + 1).any(|other| other == uid);
+        Ok(RowCount { metrics: self.metrics(uid)?, rows_in: !before, rows_out: !after })
+    }
+}
+
+fn uids(vertex: &Vertex) -> impl DoubleEndedIterator<Item = &Uid> {
+    let source = vertex.source.iter().map(|source| &source.uid);
+    let operators = vertex.operators.iter().map(|operator| &operator.uid);
+    source.chain(operators).chain(vertex.sink.iter().map(|sink| &sink.uid))
+}
+
+fn broken(uid: &Uid, message: String) -> EngineError {
+    EngineError::Invariant { uid: uid.clone(), message }
+}

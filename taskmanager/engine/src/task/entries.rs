@@ -1,0 +1,60 @@
+//! Operator state made of texts: a source's positions, a sink's transactions.
+//!
+//! Shape: one column `entry`, Utf8, not null, in order.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::Uid;
+use levada_state::snapshot::{StateMeta, StatePart, ready};
+
+use crate::error::EngineError;
+use crate::operator::RestoredState;
+
+/// Name of a source's positions.
+pub(crate) const SPLITS: &str = "splits";
+
+/// Name of what a sink has prepared.
+pub(crate) const TRANSACTIONS: &str = "transactions";
+
+/// The one column.
+const ENTRY: &str = "entry";
+
+/// The state of this name; none where there is no entry.
+pub(crate) fn part(uid: &Uid, name: &str, entries: Vec<String>) -> Vec<StatePart> {
+    if entries.is_empty() {
+        return Vec::new();
+    }
+    let schema = Arc::new(Schema::new(vec![Field::new(ENTRY, DataType::Utf8, false)]));
+    let column = Arc::new(StringArray::from(entries));
+    let batch = RecordBatch::try_new(schema, vec![column]).expect("a column of texts fits its schema");
+    vec![StatePart {
+        meta: StateMeta { uid: uid.clone(), name: name.into(), kind: StateKind::OperatorList },
+        pieces: ready([batch]),
+    }]
+}
+
+/// The entries of the state of this name among what `uid` had.
+///
+/// Errors: `Restore` where it has another shape.
+pub(crate) fn read(uid: &Uid, name: &str, restored: &[RestoredState]) -> Result<Vec<String>, EngineError> {
+    let refuse = |reason: String| EngineError::Restore { uid: uid.clone(), state: name.into(), reason };
+    let mut entries = Vec::new();
+    for state in restored.iter().filter(|state| state.name == name) {
+        if state.kind != StateKind::OperatorList {
+            return Err(refuse(format!("it is {:?}, not a list of the operator", state.kind)));
+        }
+        for batch in &state.batches {
+            let column = batch.column_by_name(ENTRY).and_then(|column| column.as_string_opt::<i32>());
+            let column = column.ok_or_else(|| refuse(format!("it has no column \"{ENTRY}\" of texts")))?;
+            if column.null_count() > 0 {
+                return Err(refuse(format!("column \"{ENTRY}\" has nulls")));
+            }
+            entries.extend(column.iter().flatten().map(str::to_owned));
+        }
+    }
+    Ok(entries)
+}

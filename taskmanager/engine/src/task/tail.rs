@@ -1,0 +1,114 @@
+//! Where a task's rows go: its sink, or its output gate.
+
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::{CheckpointId, Uid};
+use levada_state::snapshot::StatePart;
+
+use crate::element::Signal;
+use crate::error::EngineError;
+use crate::gate::output::OutputGate;
+use crate::operators::chain::{Outflow, RowCount};
+use crate::sink::{Durable, Sink};
+use crate::task::entries;
+
+/// The tail of a task.
+pub(crate) enum Tail {
+    /// It writes to a sink.
+    Sink(SinkTail),
+    /// It writes to channels.
+    Gate(GateTail),
+}
+
+/// A sink and its counters.
+pub(crate) struct SinkTail {
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) uid: Uid,
+    pub(crate) count: RowCount,
+    /// Rows were written since the last flush.
+    pub(crate) dirty: bool,
+}
+
+/// An output gate, and the node that it is named after in messages.
+pub(crate) struct GateTail {
+    pub(crate) gate: OutputGate,
+    pub(crate) uid: Uid,
+}
+
+impl Outflow for Tail {
+    fn is_ready(&mut self) -> bool {
+        match self {
+            Self::Sink(tail) => tail.sink.is_ready(),
+            Self::Gate(tail) => tail.gate.is_ready(),
+        }
+    }
+
+    fn write(&mut self, batch: RecordBatch) -> Result<(), EngineError> {
+        match self {
+            Self::Sink(tail) => {
+                tail.count.count_in(batch.num_rows());
+                tail.dirty = true;
+                tail.sink.write(&batch)?;
+                tail.count.count_out(batch.num_rows());
+                Ok(())
+            }
+            Self::Gate(tail) => tail.gate.write(batch).map_err(|source| EngineError::Kernel {
+                uid: tail.uid.clone(),
+                clause: "exchange".into(),
+                source,
+            }),
+        }
+    }
+}
+
+impl Tail {
+    /// Passes a signal on; a sink hears of barriers through `prepare` only.
+    pub(crate) fn signal(&mut self, signal: Signal) -> Result<(), EngineError> {
+        match self {
+            Self::Sink(_) if signal == Signal::End => self.flush(),
+            Self::Sink(_) => Ok(()),
+            Self::Gate(tail) => {
+                tail.gate.signal(signal);
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing comes for now: a sink's buffered rows go out.
+    pub(crate) fn flush(&mut self) -> Result<(), EngineError> {
+        match self {
+            Self::Sink(tail) if tail.dirty => {
+                tail.dirty = false;
+                tail.sink.flush()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the sink's transaction: its state, and what makes it durable.
+    pub(crate) fn prepare(&mut self, checkpoint: CheckpointId) -> Result<(Vec<StatePart>, Option<Durable>), EngineError> {
+        match self {
+            Self::Sink(tail) => {
+                let prepared = tail.sink.prepare(checkpoint)?;
+                let part = entries::part(&tail.uid, entries::TRANSACTIONS, prepared.entries);
+                Ok((part, prepared.durable))
+            }
+            Self::Gate(_) => Ok((Vec::new(), None)),
+        }
+    }
+
+    /// Tells the sink what became of a checkpoint.
+    pub(crate) fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        match self {
+            Self::Sink(tail) if completed => tail.sink.commit(checkpoint),
+            Self::Sink(tail) => tail.sink.abort(checkpoint),
+            Self::Gate(_) => Ok(()),
+        }
+    }
+
+    /// The task ends without finishing.
+    pub(crate) fn discard(&mut self) {
+        if let Self::Sink(tail) = self {
+            tail.sink.discard();
+        }
+    }
+}
