@@ -60,6 +60,12 @@ pub trait Operator: Send {
     /// Gives the next batch of pending output, at most `batch_rows_max` rows, never empty; `None` when nothing is pending.
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError>;
 
+    /// Whether `poll` would give a batch, as far as that is known at once; `true` where it is not. Asked where there is no
+    /// room for one: an operator that has none holds nothing up.
+    fn has_output(&self) -> bool {
+        true
+    }
+
     /// Event time has reached `watermark`, which only ever grows: windows fire. The watermark that goes on downstream is the
     /// returned one (the same, but for an operator that makes time itself).
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {

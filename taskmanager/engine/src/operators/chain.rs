@@ -106,11 +106,6 @@ impl Chain {
         self.stages.push(Stage { operator, count, pending: false });
     }
 
-    /// Whether an operator of it makes watermarks.
-    pub(crate) fn makes_time(&self) -> bool {
-        self.maker.is_some()
-    }
-
     /// Takes rows. Contract: only when drained.
     pub(crate) fn feed(&mut self, batch: RecordBatch) {
         debug_assert!(self.inbox.is_none() && self.under_way.is_none(), "a chain takes one thing at a time");
@@ -138,15 +133,22 @@ impl Chain {
     pub(crate) fn pump(&mut self, outflow: &mut dyn Outflow) -> Result<Pump, EngineError> {
         for _ in 0..MOVES_PER_PUMP {
             if let Some(at) = self.stages.iter().rposition(|stage| stage.pending) {
-                if at + 1 == self.stages.len() && !outflow.is_ready() {
+                if at + 1 < self.stages.len() || outflow.is_ready() {
+                    self.poll(at, outflow)?;
+                } else if self.stages[at].operator.has_output() {
                     return Ok(Pump::Blocked);
+                } else {
+                    self.stages[at].pending = false;
                 }
-                self.poll(at, outflow)?;
             } else if let Some(under_way) = self.under_way.take() {
-                if under_way.stage == self.stages.len() {
+                if under_way.stage < self.stages.len() {
+                    self.under_way = self.hand(under_way)?;
+                } else if waits_for_room(under_way.signal) && !outflow.is_ready() {
+                    self.under_way = Some(under_way);
+                    return Ok(Pump::Blocked);
+                } else {
                     return Ok(Pump::Passed(under_way.signal, under_way.parts));
                 }
-                self.under_way = self.hand(under_way)?;
             } else if let Some(batch) = self.inbox.take() {
                 if self.stages.is_empty() && !outflow.is_ready() {
                     self.inbox = Some(batch);
@@ -246,6 +248,15 @@ impl Chain {
         under_way.entered = !passes;
         under_way.stage += usize::from(passes);
         Ok(Some(under_way))
+    }
+}
+
+/// A checkpoint and the end never wait. Time does: a chain whose rows are all dropped would fill a channel that no one reads
+/// with watermarks.
+fn waits_for_room(signal: Signal) -> bool {
+    match signal {
+        Signal::Watermark(_) | Signal::Idle | Signal::Active => true,
+        Signal::Barrier(_) | Signal::End => false,
     }
 }
 

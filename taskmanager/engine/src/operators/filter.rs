@@ -57,6 +57,10 @@ impl Operator for Filter {
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         Ok(self.pending.take())
     }
+
+    fn has_output(&self) -> bool {
+        self.pending.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -125,6 +125,10 @@ impl Operator for Project {
             }
         }
     }
+
+    fn has_output(&self) -> bool {
+        !matches!(self.pending, Pending::Nothing)
+    }
 }
 
 impl Project {

@@ -110,6 +110,10 @@ impl Operator for WatermarkMaker {
         Ok(self.pending.take())
     }
 
+    fn has_output(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// Only the end of time passes: before it this operator makes time.
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         Ok((watermark == Watermark::MAX).then_some(watermark))

@@ -71,9 +71,9 @@ impl Head {
         }
     }
 
-    /// Whether a checkpoint enters the task here, by RPC.
-    pub(crate) fn is_source(&self) -> bool {
-        matches!(self, Self::Source(_))
+    /// Whether a checkpoint may enter the task here, by RPC: at a source, all of whose rows that were read have gone on.
+    pub(crate) fn takes_barrier(&self) -> bool {
+        matches!(self, Self::Source(SourceHead { held: None, .. }))
     }
 
     /// The source's positions.

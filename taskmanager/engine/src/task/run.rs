@@ -190,7 +190,7 @@ impl Task {
     /// The next input: a checkpoint that was triggered at a source comes before rows.
     fn take(&mut self, now: Instant) -> Result<Taken, EngineError> {
         match self.triggered {
-            Some(checkpoint) if self.head.is_source() => {
+            Some(checkpoint) if self.head.takes_barrier() => {
                 self.triggered = None;
                 Ok(Taken::Signal(Signal::Barrier(checkpoint)))
             }

@@ -60,7 +60,9 @@ fn alignment_is_as_the_model_says() {
                 let (got, expected) = if rng.random_bool(0.03) {
                     (alignment.end(channel), model.after(|model| model.ended[channel] = true))
                 } else {
-                    let expected = model.after(|model| drop(model.seen[channel].insert(id)));
+                    let expected = model.after(|model| {
+                        model.seen[channel].insert(id);
+                    });
                     (alignment.barrier(channel, CheckpointId(id)), expected)
                 };
                 assert_eq!(got, expected, "seed {seed}, step {step}");

@@ -43,6 +43,10 @@ impl Operator for Repeat {
         Ok(self.pending.pop_front().map(|number| ints([number])))
     }
 
+    fn has_output(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     fn snapshot(&mut self, _: CheckpointId, _finished: bool) -> Result<Vec<StatePart>, EngineError> {
         assert!(self.pending.is_empty(), "a snapshot before it was polled to the end");
         let meta = StateMeta { uid: Uid::new("repeat"), name: format!("{}", self.times), kind: StateKind::OperatorList };

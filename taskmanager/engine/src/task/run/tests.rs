@@ -195,10 +195,34 @@ fn a_full_channel_blocks_rows_but_no_end_is_lost() {
     test.script.push(SourcePoll::Batch(ints([1])));
     test.script.push(SourcePoll::Batch(ints([500])));
     test.script.push(SourcePoll::End);
+    let mut said = Vec::new();
+    while matches!(test.settle(), Progress::Blocked { .. }) {
+        assert_eq!(test.outputs[0].len(), 1);
+        said.extend(drain(&test.outputs[0]));
+    }
+    said.extend(drain(&test.outputs[0]));
+    assert_eq!(said, ["[1]", "watermark 0", "[500]", "watermark 499", "watermark end", "end"]);
+}
+
+/// Rows that are dropped need no room, but the watermarks that they leave behind do: a channel that no one reads, since it
+/// waits for alignment, must not fill up with them. A checkpoint passes all the same.
+#[test]
+fn watermarks_do_not_pile_up_in_a_channel_that_no_one_reads() {
+    let from = vertex(1, Some(source("in")), vec![watermark(None), filter("even", "even")], None);
+    let to = vertex(1, None, vec![], Some(sink("out")));
+    let mut test = TestTask::start(plan(vec![from, to], vec![edge(0, 1, Partition::Rebalance)]), 0, 0, even());
+    test.outputs[0].set_capacity(0);
+    for time in 0..50 {
+        test.script.push(SourcePoll::Batch(ints([time * 1_000 + 1])));
+    }
     assert!(matches!(test.settle(), Progress::Blocked { .. }));
-    assert_eq!(drain(&test.outputs[0]), ["[1]", "watermark 0"]);
+    assert_eq!(test.outputs[0].len(), 0);
+
+    let mut test = TestTask::start(pair(1, None), 0, 0, even());
+    test.outputs[0].set_capacity(0);
+    test.task.trigger(CheckpointId(1));
     test.settle();
-    assert_eq!(drain(&test.outputs[0]), ["[500]", "watermark 499", "watermark end", "end"]);
+    assert_eq!(drain(&test.outputs[0]), ["barrier 1"]);
 }
 
 /// G21 and G24: a silent source is idle after its idleness, active with its next rows, and its end is never swallowed.
@@ -225,6 +249,24 @@ fn a_silent_source_turns_idle_and_comes_back() {
     test.script.push(SourcePoll::End);
     test.settle();
     assert_eq!(drain(&test.outputs[0]), ["watermark 1059", "idle", "watermark end", "end"]);
+}
+
+/// The rows that end idleness wait behind the signal that says so; they were read, so a checkpoint comes after them.
+#[test]
+fn a_checkpoint_does_not_overtake_rows_that_were_read() {
+    let mut test = TestTask::start(pair(1, Some(50)), 0, 0, even());
+    test.settle();
+    test.now_ms = 50;
+    test.settle();
+    assert_eq!(drain(&test.outputs[0]), ["idle"]);
+    test.script.push(SourcePoll::Batch(ints([1_000])));
+    while test.outputs[0].len() == 0 {
+        test.task.step(Instant(50)).unwrap();
+    }
+    test.task.trigger(CheckpointId(1));
+    test.settle();
+    assert_eq!(drain(&test.outputs[0]), ["watermark none", "[1000]", "watermark 999", "barrier 1"]);
+    assert_eq!(test.snapshots(), [(1, false, vec![state("in", "splits", "rows 1")])]);
 }
 
 #[test]
