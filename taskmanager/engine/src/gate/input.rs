@@ -61,7 +61,7 @@ impl InputGate {
     }
 
     /// The next thing, without waiting. After `Signal::End` nothing comes any more.
-    pub fn next(&mut self) -> Input {
+    pub fn read(&mut self) -> Input {
         for _ in 0..READS_PER_CALL {
             if let Some(input) = self.waiting.pop_front() {
                 return input;

@@ -54,7 +54,7 @@ impl Head {
     pub(crate) fn next(&mut self, now: Instant) -> Result<Taken, EngineError> {
         match self {
             Self::Source(source) => source.next(now),
-            Self::Gate(gate) => Ok(match gate.next() {
+            Self::Gate(gate) => Ok(match gate.read() {
                 Input::Batch(batch) => Taken::Batch(batch),
                 Input::Signal(signal) => Taken::Signal(signal),
                 Input::GivenUp(checkpoint) => Taken::GivenUp(checkpoint),

@@ -41,8 +41,10 @@ pub(crate) fn drain(queue: &Queue) -> Vec<String> {
         .collect()
 }
 
-/// The states of a snapshot: (uid, name, entries).
-fn snapshot_entries(event: TaskEvent) -> (u64, bool, Vec<(String, String, Vec<String>)>) {
+/// A snapshot as text: the checkpoint, whether the task had finished, and each state's uid, name and entries.
+pub(crate) type SnapshotText = (u64, bool, Vec<(String, String, Vec<String>)>);
+
+fn snapshot_entries(event: TaskEvent) -> SnapshotText {
     let TaskEvent::Snapshot { checkpoint, finished, parts, .. } = event else { panic!("this is no snapshot") };
     let mut states = Vec::new();
     for part in parts {
@@ -141,7 +143,7 @@ impl TestTask {
     }
 
     /// Its snapshots so far.
-    pub(crate) fn snapshots(&mut self) -> Vec<(u64, bool, Vec<(String, String, Vec<String>)>)> {
+    pub(crate) fn snapshots(&mut self) -> Vec<SnapshotText> {
         let events = self.task.take_events();
         events.into_iter().filter(|event| matches!(event, TaskEvent::Snapshot { .. })).map(snapshot_entries).collect()
     }

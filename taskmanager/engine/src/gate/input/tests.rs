@@ -63,7 +63,7 @@ fn a_cut_has_exactly_the_rows_before_its_barriers() {
         let (mut gate, queues) = gate(channels, CheckpointMode::ExactlyOnce);
         let (mut read, mut ended) = (Vec::new(), false);
         while !ended {
-            match gate.next() {
+            match gate.read() {
                 Input::Batch(batch) => read.extend(numbers(&batch)),
                 Input::Signal(Signal::Barrier(checkpoint)) => {
                     let mut so_far = read.clone();
@@ -97,13 +97,13 @@ fn channels_take_turns() {
         }
     }
     let order: Vec<i64> = (0..6)
-        .map(|_| match gate.next() {
+        .map(|_| match gate.read() {
             Input::Batch(batch) => numbers(&batch)[0],
             other => panic!("{other:?}"),
         })
         .collect();
     assert_eq!(order, [0, 1, 2, 0, 1, 2]);
-    assert!(matches!(gate.next(), Input::Empty));
+    assert!(matches!(gate.read(), Input::Empty));
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn at_least_once_waits_for_no_one() {
     let (mut gate, queues) = gate(2, CheckpointMode::AtLeastOnce);
     queues[0].push(barrier(1));
     queues[0].push(Element::Batch(ints([1])));
-    assert!(matches!(gate.next(), Input::Batch(_)));
+    assert!(matches!(gate.read(), Input::Batch(_)));
     queues[1].push(barrier(1));
-    assert!(matches!(gate.next(), Input::Signal(Signal::Barrier(CheckpointId(1)))));
+    assert!(matches!(gate.read(), Input::Signal(Signal::Barrier(CheckpointId(1)))));
 }
 
 #[test]
@@ -121,14 +121,14 @@ fn a_newer_barrier_and_an_abort_release_a_blocked_channel() {
     let (mut gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
     queues[0].push(barrier(1));
     queues[0].push(Element::Batch(ints([1])));
-    assert!(matches!(gate.next(), Input::Empty));
+    assert!(matches!(gate.read(), Input::Empty));
     queues[1].push(barrier(2));
-    assert!(matches!(gate.next(), Input::GivenUp(CheckpointId(1))));
-    assert!(matches!(gate.next(), Input::Batch(_)));
+    assert!(matches!(gate.read(), Input::GivenUp(CheckpointId(1))));
+    assert!(matches!(gate.read(), Input::Batch(_)));
     queues[1].push(Element::Batch(ints([2])));
-    assert!(matches!(gate.next(), Input::Empty));
+    assert!(matches!(gate.read(), Input::Empty));
     gate.abort(CheckpointId(2));
-    assert!(matches!(gate.next(), Input::Batch(_)));
+    assert!(matches!(gate.read(), Input::Batch(_)));
 }
 
 /// Signals that lead to nothing do not hold a task for ever, nor make it sleep.
@@ -138,6 +138,6 @@ fn many_signals_are_read_in_pieces() {
     for time in 0..200 {
         queues[0].push(Element::Watermark(levada_common::time::Watermark(time)));
     }
-    assert!(matches!(gate.next(), Input::Nothing));
+    assert!(matches!(gate.read(), Input::Nothing));
     assert_eq!(queues[0].len(), 200 - READS_PER_CALL);
 }
