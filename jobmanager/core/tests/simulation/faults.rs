@@ -7,10 +7,10 @@ use rand::rngs::StdRng;
 use crate::plan::restarts;
 
 /// When faults stop, in milliseconds.
-pub const HEAL_AT_MS: u64 = 6_000;
+pub const HEAL_AT_MS: u64 = 10_000;
 
 /// When a run that is still going is looked at for the last time, in milliseconds.
-pub const END_AT_MS: u64 = 20_000;
+pub const END_AT_MS: u64 = 25_000;
 
 /// The faults of one run. Chances are out of 1000.
 #[derive(Debug, Clone)]
@@ -62,8 +62,8 @@ impl Faults {
     pub fn draw(rng: &mut StdRng) -> Self {
         let rare =
             |rng: &mut StdRng, chance: u32, most: u32| if rng.random_ratio(1, chance) { rng.random_range(1..=most) } else { 0 };
-        let parallelism = rng.random_range(1..=3);
-        let task_managers = rng.random_range(1..=3);
+        let parallelism: u32 = rng.random_range(1..=3);
+        let task_managers: u32 = rng.random_range(1..=3);
         let checkpointing = rng.random_ratio(9, 10);
         let bounded = rng.random_ratio(1, 2) || !checkpointing;
         Self {
@@ -80,9 +80,9 @@ impl Faults {
                 1 => RestartSettings::FixedDelay { attempts: 2, delay_ms: 100 },
                 _ => restarts(),
             },
-            source_ms_max: bounded.then(|| rng.random_range(100..=4_000)),
-            loss_every_ms: if rng.random_ratio(2, 3) { rng.random_range(1_000..=6_000) } else { 0 },
-            failure_every_ms: if rng.random_ratio(1, 2) { rng.random_range(500..=4_000) } else { 0 },
+            source_ms_max: bounded.then(|| rng.random_range(100..=6_000)),
+            loss_every_ms: if rng.random_ratio(2, 3) { rng.random_range(400..=4_000) } else { 0 },
+            failure_every_ms: if rng.random_ratio(1, 2) { rng.random_range(300..=3_000) } else { 0 },
             decline: rare(rng, 3, 100),
             repeat: rare(rng, 2, 300),
             slow: rare(rng, 3, 50),
@@ -90,7 +90,7 @@ impl Faults {
             write_hang: rare(rng, 3, 150),
             delay_ms_max: rng.random_range(2..=120),
             deaf: rare(rng, 4, 200),
-            cancel_at_ms: rng.random_ratio(1, 6).then(|| rng.random_range(1..=HEAL_AT_MS)),
+            cancel_at_ms: rng.random_ratio(1, 5).then(|| rng.random_range(1..=HEAL_AT_MS)),
         }
     }
 

@@ -20,7 +20,7 @@ use tally::Tally;
 use world::World;
 
 /// Runs in one test.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 500;
 
 fn run(seed: u64) -> Tally {
     match catch_unwind(AssertUnwindSafe(|| World::new(seed).run())) {

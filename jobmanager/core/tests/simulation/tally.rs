@@ -79,8 +79,8 @@ impl Tally {
 
     /// Asserts that enough of everything happened in `runs` runs.
     pub fn assert_not_empty(mut self, runs: u64) {
-        assert!(self.events > 500 * runs, "{self:#?}");
-        assert!(self.completed > 5 * runs && self.failed > runs && self.restarts > runs, "{self:#?}");
+        assert!(self.events > 300 * runs, "{self:#?}");
+        assert!(self.completed > 20 * runs && self.failed > 2 * runs && self.restarts > 2 * runs, "{self:#?}");
         let snapshot = self.clone();
         for (place, number) in self.numbers().into_iter().enumerate() {
             assert!(*number >= 3, "number {place} is {number}: {snapshot:#?}");

@@ -1,4 +1,4 @@
-//! No task is told that a checkpoint is complete before every task of that attempt acknowledged it and its metadata was written;
+//! No task is told to take a snapshot that it has acknowledged, none that a checkpoint is complete before every task of that attempt acknowledged it and its metadata was written;
 //! none is told that it is finished before a checkpoint in which every task was.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +51,11 @@ impl Invariant for Completion {
                     assert_eq!(tasks.len(), self.tasks(), "{key:?} lacks tasks");
                     let acknowledged = self.acknowledged.get(&key).expect("acknowledged");
                     assert!(tasks.iter().all(|task| acknowledged.contains_key(task)), "{key:?}: {acknowledged:?}");
+                }
+                Effect::TriggerCheckpoint { attempt, checkpoint, tasks, .. } => {
+                    let acknowledged = self.acknowledged.get(&(*attempt, *checkpoint));
+                    let again = tasks.iter().find(|(_, task)| acknowledged.is_some_and(|tasks| tasks.contains_key(task)));
+                    assert_eq!(again, None, "told of checkpoint {checkpoint} again");
                 }
                 Effect::NotifyCheckpoint { attempt, checkpoint, completed: true, last, .. } => {
                     let key = (*attempt, *checkpoint);
