@@ -4,9 +4,10 @@
 //! what `ordered` took, and `a < b` as values exactly where their words say so (floats by arrow's total order: −NaN, −∞ … −0.0,
 //! 0.0 … ∞, NaN).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{
     DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
@@ -49,6 +50,21 @@ pub fn ordered<'a>(column: &'a ArrayRef, scratch: &'a mut Vec<i64>) -> &'a [i64]
         other => panic!("{other} does not fit 64 bits"),
     }
     scratch
+}
+
+/// The words of a column as `ordered` gives them, borrowed where it can be.
+pub fn ordered_cow(column: &ArrayRef) -> Cow<'_, [i64]> {
+    match column.data_type() {
+        DataType::Int64 => Cow::Borrowed(column.as_primitive::<Int64Type>().values()),
+        DataType::Timestamp(TimeUnit::Millisecond, None) => {
+            Cow::Borrowed(column.as_primitive::<TimestampMillisecondType>().values())
+        }
+        _ => {
+            let mut words = Vec::with_capacity(column.len());
+            ordered(column, &mut words);
+            Cow::Owned(words)
+        }
+    }
 }
 
 /// The column of these words.
@@ -98,7 +114,7 @@ fn narrow<T: ArrowPrimitiveType>(words: &[i64], nulls: Option<NullBuffer>, value
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Array, Float32Array, Float64Array, Int8Array, UInt64Array};
+    use arrow::array::{Float32Array, Float64Array, Int8Array, UInt64Array};
 
     use super::*;
 

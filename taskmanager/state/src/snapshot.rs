@@ -56,6 +56,7 @@ pub struct PieceReader {
     rx: Receiver<PieceMessage>,
     in_flight: Arc<AtomicUsize>,
     reader_gone: Arc<AtomicBool>,
+    ended: bool,
 }
 
 /// The task ended, or gave the snapshot up, before the last piece.
@@ -69,7 +70,7 @@ pub fn pieces() -> (PieceSender, PieceReader) {
     let in_flight = Arc::new(AtomicUsize::new(0));
     let reader_gone = Arc::new(AtomicBool::new(false));
     let sender = PieceSender { tx, in_flight: Arc::clone(&in_flight), reader_gone: Arc::clone(&reader_gone) };
-    (sender, PieceReader { rx, in_flight, reader_gone })
+    (sender, PieceReader { rx, in_flight, reader_gone, ended: false })
 }
 
 /// A state that is whole at once.
@@ -122,7 +123,12 @@ impl Iterator for PieceReader {
 
     /// Blocks for the next piece: never call it on a task's thread.
     fn next(&mut self) -> Option<Self::Item> {
-        match self.rx.recv() {
+        if self.ended {
+            return None;
+        }
+        let message = self.rx.recv();
+        self.ended = !matches!(message, Ok(PieceMessage::Rows(_)));
+        match message {
             Ok(PieceMessage::Rows(rows)) => {
                 self.in_flight.fetch_sub(1, Ordering::Relaxed);
                 Some(Ok(rows))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, Int64Array, UInt32Array};
+use arrow::array::{AsArray, Int64Array, UInt32Array};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type};
 use proptest::prelude::*;
 
