@@ -1,0 +1,114 @@
+//! A job's driver: owns the job's machine, performs its effects, brings their results back as events.
+//!
+//! One loop, one inbox. Whatever takes time (storage, deletions) runs beside the loop and comes back to it. Must never know:
+//! when to restart, what a checkpoint needs to be complete (the core decides both).
+
+mod acknowledge;
+mod deploy;
+mod perform;
+mod run;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use levada_common::checkpoint::{DeclineReason, TaskSnapshot};
+use levada_common::ids::{AttemptId, CheckpointId, JobId, TaskId};
+use levada_common::plan::Plan;
+use levada_jobmanager_core::event::TaskState;
+use levada_proto::v1;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use run::{Context, spawn};
+
+/// Events that wait for a driver.
+const INBOX: usize = 1024;
+
+/// A job as it was submitted.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub id: JobId,
+    pub submitted_at_ms: u64,
+    pub plan: Arc<Plan>,
+    /// Each source's splits, by vertex.
+    pub splits: std::collections::BTreeMap<u32, Vec<String>>,
+}
+
+/// An acknowledgement, decoded.
+#[derive(Debug)]
+pub(crate) struct Acknowledgement {
+    pub attempt: AttemptId,
+    pub checkpoint: CheckpointId,
+    pub snapshot: TaskSnapshot,
+    /// Its size on the wire.
+    pub message_bytes: u64,
+}
+
+/// What a driver hears.
+enum Event {
+    Task { attempt: AttemptId, task: TaskId, state: TaskState },
+    Reports(Vec<(AttemptId, TaskId, v1::TaskReport)>),
+    Acknowledge { acknowledgement: Acknowledgement, reply: oneshot::Sender<bool> },
+    Decline { attempt: AttemptId, checkpoint: CheckpointId, task: TaskId, reason: DeclineReason, reply: oneshot::Sender<()> },
+    FetchState { attempt: AttemptId, inline_id: u64, reply: oneshot::Sender<Option<Bytes>> },
+    Cancel(oneshot::Sender<(bool, v1::JobStatus)>),
+    Describe(oneshot::Sender<v1::JobStatus>),
+}
+
+/// A driver as others see it. `None` answers mean that the driver has gone: the dispatcher keeps the job's last status.
+#[derive(Debug, Clone)]
+pub(crate) struct DriverHandle {
+    job: JobId,
+    tx: mpsc::Sender<Event>,
+    ended: CancellationToken,
+}
+
+impl DriverHandle {
+    pub(crate) fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// Cancelled once the job is in a state that it does not leave.
+    pub(crate) fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    async fn ask<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.tx.send(event(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    pub(crate) async fn task(&self, attempt: AttemptId, task: TaskId, state: TaskState) {
+        // A driver that has gone needs no news.
+        let _ = self.tx.send(Event::Task { attempt, task, state }).await;
+    }
+
+    /// Counters of tasks; dropped where the driver is busy, since the next ones replace them.
+    pub(crate) fn report(&self, reports: Vec<(AttemptId, TaskId, v1::TaskReport)>) {
+        let _ = self.tx.try_send(Event::Reports(reports));
+    }
+
+    /// Answers whether the snapshot was taken.
+    pub(crate) async fn acknowledge(&self, acknowledgement: Acknowledgement) -> bool {
+        self.ask(|reply| Event::Acknowledge { acknowledgement, reply }).await.unwrap_or(false)
+    }
+
+    pub(crate) async fn decline(&self, attempt: AttemptId, checkpoint: CheckpointId, task: TaskId, reason: DeclineReason) {
+        self.ask(|reply| Event::Decline { attempt, checkpoint, task, reason, reply }).await;
+    }
+
+    /// The bytes of an inline state, where `attempt` is the current one and was given this number.
+    pub(crate) async fn fetch_state(&self, attempt: AttemptId, inline_id: u64) -> Option<Bytes> {
+        self.ask(|reply| Event::FetchState { attempt, inline_id, reply }).await.flatten()
+    }
+
+    /// Answers whether the job could still be cancelled, and its status.
+    pub(crate) async fn cancel(&self) -> Option<(bool, v1::JobStatus)> {
+        self.ask(Event::Cancel).await
+    }
+
+    pub(crate) async fn describe(&self) -> Option<v1::JobStatus> {
+        self.ask(Event::Describe).await
+    }
+}

@@ -1,0 +1,154 @@
+//! What the core wants done, done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use levada_common::checkpoint::{CheckpointMetadata, TaskSnapshot};
+use levada_common::fault::Failure;
+use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
+use levada_jobmanager_core::event::{TaskDeployment, TaskState};
+use levada_jobmanager_core::{Effect, Event as CoreEvent, JobState};
+use levada_proto::convert::{attempt_to_ref, task_index};
+use levada_proto::v1;
+use levada_proto::v1::to_task_manager::Message;
+use prost::Message as _;
+use tokio::sync::mpsc::error::TrySendError;
+use tracing::{debug, info, warn};
+
+use super::deploy::{Deployment, Numbering};
+use super::run::{Done, Driver};
+
+impl Driver {
+    pub(super) fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Deploy { attempt, restored, channel_window_bytes, tasks } => {
+                self.deploy(attempt, restored, channel_window_bytes, tasks);
+            }
+            Effect::CancelAttempt { attempt, task_managers } => self.cancel(attempt, &task_managers),
+            Effect::TriggerCheckpoint { attempt, checkpoint, tasks, inline } => {
+                self.trigger(attempt, checkpoint, &tasks, inline);
+            }
+            Effect::WriteMetadata { attempt, metadata, within_ms } => self.write_metadata(attempt, metadata, within_ms),
+            Effect::NotifyCheckpoint { attempt, checkpoint, completed, last, task_managers } => {
+                let attempt = Some(attempt_to_ref(attempt));
+                let notify = v1::NotifyCheckpoint { attempt, checkpoint: checkpoint.0, completed, r#final: last };
+                for id in task_managers {
+                    self.send(id, Message::Notify(notify.clone()));
+                }
+            }
+            Effect::DiscardCheckpoint { checkpoint, tasks } => {
+                self.context.budget.release_checkpoint(self.job.id, checkpoint);
+                self.discard(checkpoint, &tasks, true);
+            }
+            Effect::DiscardSnapshot { checkpoint, snapshot } => self.discard(checkpoint, &[snapshot], false),
+            Effect::ReleaseSlots => self.released = true,
+        }
+    }
+
+    fn deploy(&mut self, attempt: AttemptId, restored: Option<CheckpointId>, window_bytes: u64, tasks: Vec<TaskDeployment>) {
+        let restored_text = restored.map_or_else(|| "none".into(), |id| id.to_string());
+        info!(job = %self.job.id, attempt = %attempt.attempt, tasks = tasks.len(), restored = restored_text, "deploying");
+        self.reports.clear();
+        let addresses: BTreeMap<TaskManagerId, String> =
+            self.links.iter().map(|link| (link.info.id, link.info.data_address.clone())).collect();
+        let deployment = Deployment {
+            attempt,
+            plan_json: self.plan_json.clone(),
+            restored,
+            channel_window_bytes: window_bytes,
+            directory: self.checkpoints.directory().unwrap_or_default().to_string(),
+            addresses: &addresses,
+        };
+        let mut numbering = Numbering::new(self.next_inline_id);
+        let messages = deployment.messages(tasks, &mut numbering);
+        self.next_inline_id = numbering.next();
+        self.fetchable = numbering.bytes;
+        self.deployed = Some((attempt, messages.keys().copied().collect()));
+        for (id, message) in messages {
+            let (bytes, limit) = (message.encoded_len() as u64, self.context.frame_bytes);
+            if bytes > limit {
+                let text =
+                    format!("the deployment of {bytes} bytes is over the frame size of {limit} bytes; raise rpc.frame-size");
+                let task = TaskId::new(levada_common::ids::VertexId(message.tasks[0].vertex), message.tasks[0].subtask);
+                let state = TaskState::Failed(Failure::user(text));
+                self.caused.push_back(CoreEvent::Task { attempt, task, state });
+                return;
+            }
+            self.send(id, Message::Deploy(message));
+        }
+    }
+
+    fn cancel(&mut self, attempt: AttemptId, task_managers: &[TaskManagerId]) {
+        let cancel = v1::CancelAttempt { attempt: Some(attempt_to_ref(attempt)) };
+        for id in task_managers {
+            self.send(*id, Message::Cancel(cancel.clone()));
+        }
+    }
+
+    fn trigger(&mut self, attempt: AttemptId, checkpoint: CheckpointId, tasks: &[(TaskManagerId, TaskId)], inline: bool) {
+        debug!(job = %self.job.id, %checkpoint, tasks = tasks.len(), "checkpoint triggered");
+        let directory = if inline { None } else { self.checkpoints.directory() }.unwrap_or_default().to_string();
+        let mut messages: BTreeMap<TaskManagerId, v1::TriggerCheckpoint> = BTreeMap::new();
+        for (id, task) in tasks {
+            let message = messages.entry(*id).or_insert_with(|| v1::TriggerCheckpoint {
+                attempt: Some(attempt_to_ref(attempt)),
+                checkpoint: checkpoint.0,
+                tasks: Vec::new(),
+                directory: directory.clone(),
+            });
+            message.tasks.push(task_index(*task));
+        }
+        for (id, message) in messages {
+            self.send(id, Message::Trigger(message));
+        }
+    }
+
+    fn write_metadata(&mut self, attempt: AttemptId, metadata: CheckpointMetadata, within_ms: u64) {
+        let checkpoint = metadata.id;
+        match self.checkpoints.write(metadata, within_ms) {
+            Some(writing) => {
+                self.work.spawn(async move { Done::Metadata { attempt, checkpoint, result: writing.await } });
+            }
+            None => self.caused.push_back(CoreEvent::MetadataWritten { attempt, checkpoint, result: Ok(String::new()) }),
+        }
+    }
+
+    fn discard(&mut self, checkpoint: CheckpointId, tasks: &[TaskSnapshot], whole: bool) {
+        if let Some(deleting) = self.checkpoints.discard(checkpoint, tasks, whole) {
+            self.work.spawn(async move {
+                deleting.await;
+                Done::Discarded
+            });
+        }
+    }
+
+    /// Queues a command. A TaskManager that takes none is lost; one that has gone needs none.
+    fn send(&mut self, id: TaskManagerId, message: Message) {
+        let Some(link) = self.links.iter().find(|link| link.info.id == id) else { return };
+        match link.outgoing.try_send(Ok(v1::ToTaskManager { message: Some(message) })) {
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(_)) => {
+                let reason = format!("it does not take its commands: {} are waiting", link.outgoing.max_capacity());
+                self.clogged.push((link.clone(), reason));
+            }
+        }
+    }
+
+    /// The JobManager stops: tasks are told to end, without waiting for it.
+    pub(super) fn abandon(&mut self) {
+        if let Some((attempt, task_managers)) = self.deployed.take().filter(|_| !self.machine.is_terminal()) {
+            warn!(job = %self.job.id, name = self.job.plan.name, "job abandoned: the JobManager is stopping");
+            let task_managers: BTreeSet<TaskManagerId> = task_managers.into_iter().collect();
+            self.cancel(attempt, &task_managers.into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    /// Logs a job's change of state.
+    pub(super) fn log_change(&self, before: JobState) {
+        let status = self.machine.status(self.now());
+        if status.state != before {
+            let failure = status.failure.as_deref().unwrap_or("");
+            let waiting_for = status.waiting_for.as_deref().unwrap_or("");
+            info!(job = %self.job.id, attempt = %status.attempt, from = %before, to = %status.state, failure, waiting_for, "state");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The driver's loop.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use levada_common::checkpoint::DeclineReason;
+use levada_common::ids::{AttemptId, CheckpointId, Epoch, TaskManagerId};
+use levada_jobmanager_core::{Effect, Event as CoreEvent, Machine, Options as CoreOptions};
+use levada_proto::v1;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{DriverHandle, Event, INBOX, Job};
+use crate::checkpoints::Checkpoints;
+use crate::clock::{Clock, sleep_until};
+use crate::inline_state::InlineBudget;
+use crate::status::{self, Reports};
+use crate::task_managers::{Link, Resources, TaskManagers};
+
+/// What drivers need of their process.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub clock: Clock,
+    pub epoch: Epoch,
+    pub frame_bytes: u64,
+    pub budget: InlineBudget,
+    pub task_managers: TaskManagers,
+    /// Cancelled when the JobManager stops.
+    pub stop: CancellationToken,
+}
+
+/// What was done beside the loop.
+pub(super) enum Done {
+    Metadata { attempt: AttemptId, checkpoint: CheckpointId, result: Result<String, DeclineReason> },
+    Discarded,
+}
+
+/// Whether a `DiscardSnapshot` was among an event's effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Discarded(pub bool);
+
+/// The owner of one job.
+pub(super) struct Driver {
+    pub context: Context,
+    pub job: Job,
+    pub plan_json: Bytes,
+    pub machine: Machine,
+    /// TaskManagers as last seen.
+    pub links: Vec<Link>,
+    pub checkpoints: Checkpoints,
+    /// Inline states that tasks of the current attempt may fetch.
+    pub fetchable: BTreeMap<u64, Bytes>,
+    pub next_inline_id: u64,
+    pub reports: Reports,
+    pub work: JoinSet<Done>,
+    /// Where the current attempt was deployed.
+    pub deployed: Option<(AttemptId, Vec<TaskManagerId>)>,
+    /// TaskManagers that do not take their commands.
+    pub clogged: Vec<(Link, String)>,
+    /// Events that effects caused at once.
+    pub caused: VecDeque<CoreEvent>,
+    pub released: bool,
+}
+
+/// Starts the driver of a job. The future runs it and answers its last status.
+pub(crate) fn spawn(context: Context, job: Job) -> (DriverHandle, impl Future<Output = v1::JobStatus> + Send) {
+    let (tx, inbox) = mpsc::channel(INBOX);
+    let handle = DriverHandle { job: job.id, tx, ended: CancellationToken::new() };
+    let ended = handle.ended.clone();
+    let plan_json = Bytes::from(serde_json::to_vec(&*job.plan).expect("a plan has string keys only"));
+    let machine = Machine::new(job.id, context.epoch, Arc::clone(&job.plan), CoreOptions::default());
+    let checkpoints = Checkpoints::new(&job);
+    let driver = Driver {
+        context,
+        job,
+        plan_json,
+        machine,
+        links: Vec::new(),
+        checkpoints,
+        fetchable: BTreeMap::new(),
+        next_inline_id: 1,
+        reports: Reports::default(),
+        work: JoinSet::new(),
+        deployed: None,
+        clogged: Vec::new(),
+        caused: VecDeque::new(),
+        released: false,
+    };
+    (handle, driver.run(inbox, ended))
+}
+
+impl Driver {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Event>, ended: CancellationToken) -> v1::JobStatus {
+        info!(job = %self.job.id, name = self.job.plan.name, slots = self.job.plan.slots(), "job accepted");
+        let splits = self.job.splits.clone();
+        let Some(mut resources) = self.context.task_managers.join(self.job.id, self.job.plan.slots()).await else {
+            return self.status();
+        };
+        self.apply(CoreEvent::Start { splits });
+        resources.mark_changed();
+        loop {
+            self.settle().await;
+            if self.machine.is_terminal() && !ended.is_cancelled() {
+                info!(job = %self.job.id, name = self.job.plan.name, state = %self.machine.status(self.now()).state, "job ended");
+                self.fetchable.clear();
+                self.context.task_managers.leave(self.job.id).await;
+                ended.cancel();
+            }
+            if self.machine.is_terminal() && self.work.is_empty() {
+                break;
+            }
+            let deadline = self.machine.deadline().map(|at| self.context.clock.timer(at));
+            let stop = self.context.stop.clone();
+            tokio::select! {
+                () = stop.cancelled() => {
+                    self.abandon();
+                    break;
+                }
+                Some(done) = self.work.join_next() => self.done(done),
+                changed = resources.changed(), if !self.machine.is_terminal() => match changed {
+                    Ok(()) => self.look(&mut resources),
+                    // The registry ends only when the JobManager stops.
+                    Err(_) => {
+                        self.abandon();
+                        break;
+                    }
+                },
+                Some(event) = inbox.recv() => self.hear(event),
+                () = sleep_until(deadline) => {
+                    self.apply(CoreEvent::Tick);
+                }
+            }
+        }
+        self.context.budget.release_job(self.job.id);
+        self.status()
+    }
+
+    pub(super) fn now(&self) -> levada_common::time::Instant {
+        self.context.clock.now()
+    }
+
+    pub(super) fn status(&self) -> v1::JobStatus {
+        status::job_status(&self.job, &self.machine.status(self.now()), &self.reports)
+    }
+
+    /// Hands an event to the core and performs what follows.
+    pub(super) fn apply(&mut self, event: CoreEvent) -> Discarded {
+        let mut discarded = false;
+        let mut next = Some(event);
+        while let Some(event) = next {
+            let mut effects = Vec::new();
+            let before = self.machine.status(self.now()).state;
+            self.machine.handle(self.context.clock.now(), self.context.clock.wall_ms(), event, &mut effects);
+            self.log_change(before);
+            for effect in effects {
+                discarded |= matches!(effect, Effect::DiscardSnapshot { .. });
+                self.perform(effect);
+            }
+            next = self.caused.pop_front();
+        }
+        Discarded(discarded)
+    }
+
+    /// Tells the registry what the last events caused there.
+    async fn settle(&mut self) {
+        for (link, reason) in std::mem::take(&mut self.clogged) {
+            self.context.task_managers.gone(link.registration, reason).await;
+        }
+        if std::mem::take(&mut self.released) && !self.machine.is_terminal() {
+            self.context.task_managers.release(self.job.id).await;
+        }
+    }
+
+    /// Sees which TaskManagers came and went.
+    fn look(&mut self, resources: &mut watch::Receiver<Resources>) {
+        let seen = resources.borrow_and_update().clone();
+        let before = std::mem::replace(&mut self.links, seen.links);
+        for old in before {
+            if !self.links.iter().any(|link| link.registration == old.registration) {
+                let lost = seen.losses.iter().rev().find(|(registration, _)| *registration == old.registration);
+                let reason = lost.map_or_else(|| "it is not registered any more".into(), |(_, reason)| reason.clone());
+                self.apply(CoreEvent::TaskManagerLost { id: old.registration.id, reason });
+            }
+        }
+        let infos = self.links.iter().map(|link| link.info.clone()).collect();
+        self.apply(CoreEvent::Resources(infos));
+    }
+
+    fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        match done.expect("work beside the loop neither panics nor is aborted") {
+            Done::Metadata { attempt, checkpoint, result } => {
+                self.apply(CoreEvent::MetadataWritten { attempt, checkpoint, result });
+            }
+            Done::Discarded => self.checkpoints.discarded(),
+        }
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Task { attempt, task, state } => {
+                self.apply(CoreEvent::Task { attempt, task, state });
+            }
+            Event::Reports(reports) => self.take_reports(reports),
+            Event::Acknowledge { acknowledgement, reply } => {
+                let accepted = self.acknowledge(acknowledgement);
+                let _ = reply.send(accepted);
+            }
+            Event::Decline { attempt, checkpoint, task, reason, reply } => {
+                self.apply(CoreEvent::SnapshotDeclined { attempt, checkpoint, task, reason });
+                let _ = reply.send(());
+            }
+            Event::FetchState { attempt, inline_id, reply } => {
+                let current = attempt == self.machine.attempt();
+                let _ = reply.send(self.fetchable.get(&inline_id).filter(|_| current).cloned());
+            }
+            Event::Cancel(reply) => {
+                let accepted = !self.machine.is_terminal();
+                if accepted {
+                    info!(job = %self.job.id, "cancel requested");
+                    self.apply(CoreEvent::Cancel);
+                }
+                let _ = reply.send((accepted, self.status()));
+            }
+            Event::Describe(reply) => {
+                let _ = reply.send(self.status());
+            }
+        }
+    }
+
+    fn take_reports(&mut self, reports: Vec<(AttemptId, levada_common::ids::TaskId, v1::TaskReport)>) {
+        let current = self.machine.attempt();
+        for (attempt, task, report) in reports {
+            if attempt == current {
+                self.reports.take(task, report);
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A job's status as clients see it: what the core says, and the counters that tasks report.
+
+use std::collections::{BTreeMap, HashMap};
+
+use levada_common::ids::{TaskId, Uid};
+use levada_common::plan::Plan;
+use levada_common::time::Watermark;
+use levada_jobmanager_core::status::{CheckpointRecord, CheckpointsStatus, TaskStatus};
+use levada_jobmanager_core::{JobSnapshot, JobState};
+use levada_proto::v1;
+
+use crate::driver::Job;
+
+/// The newest counters of each task of the current attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    tasks: HashMap<TaskId, Counters>,
+}
+
+#[derive(Debug)]
+struct Counters {
+    report: v1::TaskReport,
+    busy: f64,
+    blocked: f64,
+}
+
+impl Reports {
+    /// A new attempt begins from nothing.
+    pub(crate) fn clear(&mut self) {
+        self.tasks.clear();
+    }
+
+    /// A task's counters; the shares are those of the time since its last report.
+    pub(crate) fn take(&mut self, task: TaskId, report: v1::TaskReport) {
+        let (busy, blocked, idle) = match self.tasks.get(&task) {
+            Some(Counters { report: last, .. }) => (
+                report.busy_ns.saturating_sub(last.busy_ns),
+                report.blocked_ns.saturating_sub(last.blocked_ns),
+                report.idle_ns.saturating_sub(last.idle_ns),
+            ),
+            None => (report.busy_ns, report.blocked_ns, report.idle_ns),
+        };
+        let all = (busy + blocked + idle).max(1) as f64;
+        self.tasks.insert(task, Counters { report, busy: busy as f64 / all, blocked: blocked as f64 / all });
+    }
+}
+
+/// A job's status.
+pub(crate) fn job_status(job: &Job, snapshot: &JobSnapshot, reports: &Reports) -> v1::JobStatus {
+    v1::JobStatus {
+        job_id: job.id.to_string(),
+        name: job.plan.name.clone(),
+        state: job_state(snapshot.state).into(),
+        degraded: snapshot.degraded.is_some(),
+        degraded_reason: snapshot.degraded.clone().unwrap_or_default(),
+        failure: snapshot.failure.clone().unwrap_or_default(),
+        attempt: snapshot.attempt.0,
+        restarts: snapshot.restarts,
+        waiting_for: snapshot.waiting_for.clone().unwrap_or_default(),
+        submitted_at_ms: job.submitted_at_ms,
+        ended_at_ms: snapshot.ended_at_ms.unwrap_or(0),
+        checkpoints: Some(checkpoints(&snapshot.checkpoints)),
+        nodes: nodes(&job.plan, reports),
+        tasks: snapshot.tasks.iter().map(|status| task(status, reports)).collect(),
+    }
+}
+
+/// The state as it travels.
+fn job_state(state: JobState) -> v1::JobState {
+    match state {
+        JobState::Scheduled => v1::JobState::Scheduled,
+        JobState::Deploying => v1::JobState::Deploying,
+        JobState::Running => v1::JobState::Running,
+        JobState::Restarting => v1::JobState::Restarting,
+        JobState::Failing => v1::JobState::Failing,
+        JobState::Cancelling => v1::JobState::Cancelling,
+        JobState::Finished => v1::JobState::Finished,
+        JobState::Failed => v1::JobState::Failed,
+        JobState::Canceled => v1::JobState::Canceled,
+    }
+}
+
+fn checkpoints(status: &CheckpointsStatus) -> v1::CheckpointsStatus {
+    v1::CheckpointsStatus {
+        triggered: status.triggered,
+        completed: status.completed,
+        failed: status.failed,
+        in_progress: status.in_progress,
+        consecutive_failures: status.consecutive_failures,
+        last_completed: status.last_completed.as_ref().map(checkpoint),
+        last_failed: status.last_failed.as_ref().map(checkpoint),
+        history: status.history.iter().map(checkpoint).collect(),
+        age_ms: status.age_ms.unwrap_or(0),
+    }
+}
+
+fn checkpoint(record: &CheckpointRecord) -> v1::CheckpointStatus {
+    v1::CheckpointStatus {
+        id: record.id.0,
+        triggered_at_ms: record.triggered_at_ms,
+        duration_ms: record.duration_ms,
+        bytes: record.bytes,
+        inline_bytes: record.inline_bytes,
+        failure: record.failure.clone().unwrap_or_default(),
+        metadata: record.metadata.clone(),
+    }
+}
+
+fn task(status: &TaskStatus, reports: &Reports) -> v1::TaskStatus {
+    let counters = reports.tasks.get(&status.task);
+    v1::TaskStatus {
+        vertex: status.task.vertex.0,
+        subtask: status.task.subtask.0,
+        name: status.name.clone(),
+        state: status.phase.name().into(),
+        task_manager: status.task_manager.map(|id| id.to_string()).unwrap_or_default(),
+        busy: counters.map_or(0.0, |counters| counters.busy),
+        blocked: counters.map_or(0.0, |counters| counters.blocked),
+        watermark_ms: counters.and_then(|counters| known(counters.report.watermark_ms)),
+        rows_in: counters.and_then(|counters| counters.report.nodes.first()).map_or(0, |node| node.rows_in),
+    }
+}
+
+fn known(watermark_ms: i64) -> Option<i64> {
+    (watermark_ms != Watermark::MIN.0).then_some(watermark_ms)
+}
+
+/// A node and the vertices that hold a part of it, first and last.
+struct NodePlace {
+    uid: Uid,
+    first: u32,
+    last: u32,
+}
+
+/// The nodes of a plan, sources first.
+fn places(plan: &Plan) -> Vec<NodePlace> {
+    let mut places: Vec<NodePlace> = Vec::new();
+    let mut seen: BTreeMap<Uid, usize> = BTreeMap::new();
+    for vertex in &plan.vertices {
+        let source = vertex.source.iter().map(|source| &source.uid);
+        let operators = vertex.operators.iter().map(|operator| &operator.uid);
+        let sink = vertex.sink.iter().map(|sink| &sink.uid);
+        for uid in source.chain(operators).chain(sink) {
+            let at = *seen.entry(uid.clone()).or_insert(places.len());
+            match places.get_mut(at) {
+                Some(place) => place.last = vertex.id.0,
+                None => places.push(NodePlace { uid: uid.clone(), first: vertex.id.0, last: vertex.id.0 }),
+            }
+        }
+    }
+    places
+}
+
+/// Sums over subtasks. A node that is cut in two by an exchange takes its rows in the first part and gives them in the last.
+fn nodes(plan: &Plan, reports: &Reports) -> Vec<v1::NodeStatus> {
+    let mut nodes: Vec<v1::NodeStatus> = Vec::new();
+    for NodePlace { uid, first, last } in places(plan) {
+        let mut node = v1::NodeStatus { uid: uid.to_string(), ..Default::default() };
+        let mut least = Some(i64::MAX);
+        let mut reported = 0;
+        for (task, counters) in &reports.tasks {
+            for part in counters.report.nodes.iter().filter(|part| part.uid == uid.as_str()) {
+                if task.vertex.0 == first {
+                    node.rows_in += part.rows_in;
+                }
+                if task.vertex.0 == last {
+                    node.rows_out += part.rows_out;
+                    reported += 1;
+                    least = least.zip(known(counters.report.watermark_ms)).map(|(a, b)| a.min(b));
+                }
+                add(&mut node, part);
+            }
+        }
+        node.watermark_ms = least.filter(|_| reported > 0);
+        nodes.push(node);
+    }
+    nodes
+}
+
+fn add(node: &mut v1::NodeStatus, part: &v1::NodeReport) {
+    node.late_rows += part.late_rows;
+    node.bad_records += part.bad_records;
+    node.state_keys += part.state_keys;
+    node.state_bytes += part.state_bytes;
+    if !part.last_bad_record.is_empty() {
+        node.last_bad_record.clone_from(&part.last_bad_record);
+    }
+}
+
+/// The state as people read it.
+pub(crate) fn state_name(status: &v1::JobStatus) -> &'static str {
+    status.state().as_str_name().trim_start_matches("JOB_STATE_")
+}
+
+#[cfg(test)]
+mod tests {
+    use levada_common::ids::VertexId;
+
+    use super::*;
+
+    fn report(busy_ns: u64, idle_ns: u64, watermark_ms: i64) -> v1::TaskReport {
+        v1::TaskReport { busy_ns, idle_ns, watermark_ms, ..Default::default() }
+    }
+
+    #[test]
+    fn shares_are_of_the_last_period() {
+        let mut reports = Reports::default();
+        let id = TaskId::new(VertexId(0), 0);
+        reports.take(id, report(100, 0, 5));
+        assert_eq!(reports.tasks[&id].busy, 1.0);
+        reports.take(id, report(125, 75, 5));
+        assert_eq!(reports.tasks[&id].busy, 0.25);
+    }
+
+    #[test]
+    fn no_watermark_is_none() {
+        assert_eq!(known(i64::MIN), None);
+        assert_eq!(known(i64::MAX), Some(i64::MAX));
+    }
+}

@@ -1,0 +1,7 @@
+//! The JobManager in this process, with TaskManagers that only pretend.
+
+mod checkpoints;
+mod fake;
+mod limits;
+mod registration;
+mod submission;
