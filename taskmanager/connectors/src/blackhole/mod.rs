@@ -1,0 +1,4 @@
+//! `blackhole`: takes everything and keeps nothing.
+
+pub mod declaration;
+pub mod sink;

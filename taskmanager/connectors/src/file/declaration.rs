@@ -1,0 +1,92 @@
+//! Options of the `file` source and the `file` sink.
+
+use std::sync::Arc;
+
+use levada_common::declaration::{OptionError, Options, SinkDeclaration, SourceDeclaration, SourceShape};
+
+use super::split;
+use crate::formats::Format;
+use crate::options::{OptionReader, joined};
+
+/// Largest part of a file that is one split, where `split_size` is not set.
+pub(super) const SPLIT_BYTES: u64 = 64 << 20;
+
+/// `file: { path | paths, format, columns, split_size }`
+#[derive(Debug, Clone)]
+pub(super) struct FileSourceOptions {
+    /// Paths and globs, as written.
+    pub paths: Vec<String>,
+    /// What a line is.
+    pub format: Format,
+    /// Bytes of a split, where set.
+    pub split_bytes: Option<u64>,
+}
+
+impl FileSourceOptions {
+    pub(super) fn read(options: &Options) -> Result<Self, Vec<OptionError>> {
+        let mut reader = OptionReader::new(options);
+        if !reader.has("path") && !reader.has("paths") {
+            reader.defect("path", "`path` is missing: a file, a glob such as logs/*.txt, or a list of them");
+        }
+        let mut paths = reader.texts("path");
+        paths.extend(reader.texts("paths"));
+        for path in paths.iter().filter(|path| path.contains("://")) {
+            reader.defect("path", format!("\"{path}\" is not a local path; `file` reads files of the machine it runs on"));
+        }
+        let format = Format::read(&mut reader);
+        let split_bytes = reader.size("split_size", 1, 1 << 50);
+        reader.finish(|| Some(Self { paths, format: format?, split_bytes }))
+    }
+}
+
+/// The declaration of the source.
+pub fn source() -> SourceDeclaration {
+    let own = ["path", "paths", "split_size"];
+    SourceDeclaration {
+        options: own.iter().chain(&Format::OPTIONS).map(|name| (*name).to_owned()).collect(),
+        path_options: vec!["path".into(), "paths".into()],
+        read: Arc::new(|options| {
+            let options = FileSourceOptions::read(options)?;
+            Ok(SourceShape {
+                columns: options.format.columns(),
+                computed: Vec::new(),
+                event_time: None,
+                bounded: true,
+                replayable: true,
+                parallelism_max: None,
+            })
+        }),
+        splits: Arc::new(|options, parallelism| {
+            let options = FileSourceOptions::read(options).map_err(|errors| joined(&errors))?;
+            split::list(&options, parallelism)
+        }),
+    }
+}
+
+/// `file: { path, format }` of a sink.
+#[derive(Debug, Clone)]
+pub(super) struct FileSinkOptions {
+    /// The folder.
+    pub path: String,
+}
+
+impl FileSinkOptions {
+    pub(super) fn read(options: &Options) -> Result<Self, Vec<OptionError>> {
+        let mut reader = OptionReader::new(options);
+        reader.require("path", "the folder that the files are written to");
+        let path = reader.text("path");
+        reader.choice("format", &["ndjson"]);
+        reader.finish(|| Some(Self { path: path? }))
+    }
+}
+
+/// The declaration of the sink.
+pub fn sink() -> SinkDeclaration {
+    SinkDeclaration {
+        options: ["path", "format"].map(String::from).to_vec(),
+        path_options: vec!["path".into()],
+        changelog: true,
+        exactly_once: true,
+        read: Arc::new(|options, _| FileSinkOptions::read(options).map(drop)),
+    }
+}

@@ -1,0 +1,91 @@
+//! A connection that is opened again whenever it is lost or cannot be made, on tokio.
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Bytes of a chunk.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Chunks read ahead; when they are used up, TCP holds the server back.
+const CHUNKS_AHEAD: usize = 16;
+
+/// The first wait before connecting again; doubled up to `BACKOFF_MAX` until bytes arrive.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What happens on the connection.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Bytes.
+    Chunk(Vec<u8>),
+    /// The server closed it: what was received last is complete, even without a line's end.
+    Closed,
+    /// It was lost: a line that has no end is not complete.
+    Lost,
+}
+
+/// The task's end of a connection; it is closed when this is dropped.
+pub(super) struct Connection {
+    pub events: mpsc::Receiver<Event>,
+    work: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.work.abort();
+    }
+}
+
+/// Connects, now and whenever it is needed.
+///
+/// Contract: called within the shell's IO runtime.
+pub(super) fn start(node: String, host: String, port: u16) -> Connection {
+    let (sender, events) = mpsc::channel(CHUNKS_AHEAD);
+    let work = tokio::spawn(async move {
+        let mut backoff = BACKOFF_MIN;
+        // Ends when the task is gone.
+        while !sender.is_closed() {
+            match timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), port))).await {
+                Ok(Ok(stream)) => {
+                    tracing::info!(%node, "connected to {host}:{port}");
+                    let Some((bytes, end)) = receive(stream, &sender).await else { return };
+                    tracing::warn!(%node, bytes, "connection to {host}:{port} {end}; connecting again");
+                    if bytes > 0 {
+                        backoff = BACKOFF_MIN;
+                    }
+                }
+                Ok(Err(error)) => tracing::warn!(%node, "cannot connect to {host}:{port}: {error}; trying again"),
+                Err(_) => tracing::warn!(%node, "cannot connect to {host}:{port} within {CONNECT_TIMEOUT:?}; trying again"),
+            }
+            sleep(backoff).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    });
+    Connection { events, work }
+}
+
+/// Receives until the connection ends: bytes received, and how it ended. `None` where the task is gone.
+async fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Event>) -> Option<(u64, String)> {
+    let mut bytes = 0;
+    loop {
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        let (event, end) = match stream.read_buf(&mut chunk).await {
+            Ok(0) => (Event::Closed, "was closed by the server".to_owned()),
+            Ok(count) => {
+                bytes += count as u64;
+                sender.send(Event::Chunk(chunk)).await.ok()?;
+                continue;
+            }
+            Err(error) => (Event::Lost, format!("was lost: {error}")),
+        };
+        sender.send(event).await.ok()?;
+        return Some((bytes, end));
+    }
+}
