@@ -3,6 +3,7 @@
 //! Must never know: clocks, IO, async, randomness, threads, DataFusion, gRPC. The shell (`levada-taskmanager`) calls
 //! `Task::step` on the task's own thread and hands in what it may see of the world.
 
+pub mod aggregate;
 pub mod channel;
 pub mod element;
 pub mod error;

@@ -1,14 +1,35 @@
 //! Groups and aggregates: running, in event-time windows, over everything; in one phase or two.
 
-use levada_common::plan::{AggregateSpec, OperatorSpec};
+mod global;
+mod group_table;
+mod partial;
+mod pending;
+mod restore;
+mod running;
+mod shape;
+mod table;
+mod windows;
+
+use std::sync::Arc;
+
+use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, WindowSpec};
 
 use crate::error::EngineError;
 use crate::operator::Operator;
+use shape::Shape;
 
 /// The operator of this aggregation.
 ///
 /// Errors: `Invariant` where the plan names a column, type or combination that the engine does not have.
 pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn Operator>, EngineError> {
-    let _ = aggregate;
-    Err(EngineError::Invariant { uid: spec.uid.clone(), message: "aggregations are not built yet".into() })
+    let shape = Arc::new(Shape::new(spec, aggregate)?);
+    Ok(match (aggregate.phase, &aggregate.window) {
+        (AggregatePhase::Partial, window) => Box::new(partial::Partial::new(shape, *window == WindowSpec::Running)),
+        (_, WindowSpec::Running) => Box::new(running::Running::new(shape, aggregate.changelog_full)),
+        (_, WindowSpec::Global) => Box::new(global::Global::new(shape)),
+        (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape)),
+    })
 }
+
+#[cfg(test)]
+mod tests;

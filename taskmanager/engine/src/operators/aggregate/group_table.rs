@@ -1,0 +1,112 @@
+//! Keys and their aggregates: an index and, beside it, accumulators by row id.
+
+use arrow::array::ArrayRef;
+use arrow::util::display::array_value_to_string;
+use levada_common::plan::AggregateCall;
+use levada_state::key_index::KeyIndex;
+use levada_state::rows::Rows;
+
+use super::shape::Shape;
+use crate::aggregate::{AggregateSet, Groups};
+use crate::error::EngineError;
+
+/// The groups of a table or pane.
+#[derive(Debug)]
+pub(super) struct GroupTable {
+    index: KeyIndex,
+    set: AggregateSet,
+}
+
+impl GroupTable {
+    /// Without groups.
+    pub(super) fn new(shape: &Shape) -> Self {
+        Self { index: KeyIndex::new(&shape.key_types), set: shape.plan.accumulators() }
+    }
+
+    /// Number of groups.
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Fills `ids` with the group of each of `rows` rows; new keys become new groups. Without key columns there is one id for
+    /// all of them.
+    pub(super) fn intern(&mut self, keys: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+        ids.clear();
+        self.index.intern(keys, if self.index.is_unit() { rows.min(1) } else { rows }, ids);
+        self.set.resize(self.index.len());
+    }
+
+    /// The groups of the `rows` rows that were interned last.
+    pub(super) fn groups<'a>(&self, ids: &'a [u32], rows: usize) -> Groups<'a> {
+        if self.index.is_unit() { Groups::One { group: 0, rows } } else { Groups::Each(ids) }
+    }
+
+    /// Makes the one group of an aggregation without key, if no row has made it.
+    pub(super) fn ensure_unit(&mut self) {
+        if self.index.is_unit() {
+            self.index.intern(&[], 1, &mut Vec::new());
+            self.set.resize(1);
+        }
+    }
+
+    /// Takes a batch's columns in, rows or states as planned.
+    pub(super) fn take_in(&mut self, shape: &Shape, groups: Groups<'_>, inputs: &[ArrayRef]) -> Result<(), EngineError> {
+        let taken = self.set.take_in(groups, inputs).map_err(|overflow| (overflow.group, overflow.call.clone()));
+        taken.map_err(|(group, call)| self.overflow(shape, group, &call))
+    }
+
+    /// Takes states in.
+    pub(super) fn merge(&mut self, shape: &Shape, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), EngineError> {
+        let merged = self.set.merge(groups, states).map_err(|overflow| (overflow.group, overflow.call.clone()));
+        merged.map_err(|(group, call)| self.overflow(shape, group, &call))
+    }
+
+    /// The key columns of these groups.
+    pub(super) fn keys(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
+        self.index.keys(rows)
+    }
+
+    /// The results of these groups.
+    pub(super) fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
+        self.set.read(rows)
+    }
+
+    /// The states of these groups.
+    pub(super) fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
+        self.set.states(rows)
+    }
+
+    /// Forgets every group and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.index.clear();
+        self.set.clear();
+    }
+
+    /// Bytes held.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes() + self.set.memory_bytes()
+    }
+
+    fn overflow(&self, shape: &Shape, group: usize, call: &AggregateCall) -> EngineError {
+        EngineError::AggregateOverflow {
+            uid: shape.uid.clone(),
+            function: format!("{:?}", call.function).to_lowercase(),
+            column: call.name.clone(),
+            ty: format!("{}", call.state_columns()[0].ty),
+            key: self.key_text(shape, group),
+        }
+    }
+
+    /// A group's key for a message: `auction = 5, bidder = 7`.
+    fn key_text(&self, shape: &Shape, group: usize) -> String {
+        if self.index.is_unit() {
+            return "(all rows)".into();
+        }
+        let keys = self.index.keys(Rows::Ids(&[group as u32]));
+        let texts = shape.key_names.iter().zip(&keys).map(|(name, column)| {
+            let value = if column.is_null(0) { "null".into() } else { array_value_to_string(column, 0).unwrap_or_default() };
+            format!("{name} = {value}")
+        });
+        texts.collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,165 @@
+//! The first half of a two-phase aggregation, before the exchange: fewer rows go over it.
+//!
+//! Keeps nothing across a barrier, so it has no state in snapshots. Lateness is not its to judge: a row whose window its own
+//! watermark has passed goes on as a state by itself, and the final half drops and counts it or not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::record_batch::RecordBatch;
+use levada_common::time::Watermark;
+use levada_state::rows::Rows;
+
+use super::group_table::GroupTable;
+use super::pending::Pending;
+use super::shape::Shape;
+use super::windows::{Firing, Pane, Split, Window};
+use crate::aggregate::Groups;
+use crate::error::EngineError;
+use crate::operator::{Operator, OperatorContext, RestoredState};
+
+/// Groups held in all panes above which they are sent on.
+const GROUPS_MAX: usize = 1 << 16;
+
+/// A partial aggregation.
+///
+/// Shape of the output: keys, `window_start` and `window_end` where there are windows, states.
+#[derive(Debug)]
+pub(super) struct Partial {
+    shape: Arc<Shape>,
+    /// Whether each batch is sent on by itself, so that changes go out at once.
+    every_batch: bool,
+    /// One pane, under `Window::WHOLE`, where there are no windows.
+    panes: BTreeMap<Window, Pane>,
+    groups: usize,
+    watermark: i64,
+    firing: Firing,
+    /// A pane that has gone out and is empty again: its memory serves the next one.
+    spare: Option<GroupTable>,
+    pending: Pending,
+    ids: Vec<u32>,
+    context: Option<OperatorContext>,
+}
+
+impl Partial {
+    pub(super) fn new(shape: Arc<Shape>, every_batch: bool) -> Self {
+        Self {
+            shape,
+            every_batch,
+            panes: BTreeMap::new(),
+            groups: 0,
+            watermark: i64::MIN,
+            firing: Firing::default(),
+            spare: None,
+            pending: Pending::default(),
+            ids: Vec::new(),
+            context: None,
+        }
+    }
+
+    fn take_in(&mut self, window: Window, keys: &[ArrayRef], inputs: &[ArrayRef], rows: usize) -> Result<(), EngineError> {
+        let (shape, spare) = (&self.shape, &mut self.spare);
+        let mut new_groups = || spare.take().unwrap_or_else(|| GroupTable::new(shape));
+        let pane = self.panes.entry(window).or_insert_with(|| Pane::new(window, new_groups()));
+        let before = pane.groups.len();
+        pane.groups.intern(keys, rows, &mut self.ids);
+        pane.groups.take_in(&self.shape, pane.groups.groups(&self.ids, rows), inputs)?;
+        self.groups += pane.groups.len() - before;
+        Ok(())
+    }
+
+    /// Sends late rows on, each as a state of its own, so that the final half counts rows where it drops them.
+    fn pass_on(&mut self, window: Window, keys: &[ArrayRef], inputs: &[ArrayRef], rows: usize) -> Result<(), EngineError> {
+        let mut set = self.shape.plan.accumulators();
+        set.resize(rows);
+        let each: Vec<u32> = (0..rows as u32).collect();
+        let taken = set.take_in(Groups::Each(&each), inputs).map_err(|overflow| overflow.call.name.clone());
+        taken.map_err(|name| self.shape.invariant(format!("one row overflows \"{name}\"")))?;
+        let (start, end) = window.columns(rows);
+        let columns = keys.iter().cloned().chain([start, end]).chain(set.states(Rows::first(rows)));
+        let batch = self.shape.output(columns.collect())?;
+        self.pending.push(batch);
+        Ok(())
+    }
+
+    /// Sends everything on.
+    fn flush(&mut self) {
+        std::mem::take(&mut self.panes).into_values().for_each(|pane| self.firing.push(pane));
+        self.groups = 0;
+    }
+}
+
+impl Operator for Partial {
+    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        if let Some(state) = restored.first() {
+            let reason = "a partial aggregation keeps no state; the aggregation has changed".into();
+            return Err(EngineError::Restore { uid: self.shape.uid.clone(), state: state.name.clone(), reason });
+        }
+        self.context = Some(context.clone());
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
+        let splits = match &self.shape.windows {
+            None => vec![(Window::WHOLE, Split::All)],
+            Some(source) => source.split(&batch).map_err(|reason| self.shape.invariant(reason))?,
+        };
+        for (window, split) in splits {
+            let rows = split.rows(batch.num_rows());
+            let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
+            let inputs = split.columns(&inputs).map_err(|source| self.shape.kernel(source))?;
+            match window.has_fired(self.watermark) {
+                true => self.pass_on(window, &keys, &inputs, rows)?,
+                false => self.take_in(window, &keys, &inputs, rows)?,
+            }
+        }
+        if self.every_batch || self.groups > GROUPS_MAX {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let rows_max = self.context.as_ref().expect("an operator is opened first").batch_rows_max;
+        if let Some(batch) = self.pending.pop(rows_max) {
+            return Ok(Some(batch));
+        }
+        let shape = Arc::clone(&self.shape);
+        let batch = self.firing.next(&shape, rows_max, |pane, rows| partial_columns(&shape, pane.window, &pane.groups, rows))?;
+        if let Some(mut pane) = self.firing.take_done().last() {
+            pane.groups.clear();
+            self.spare = Some(pane.groups);
+        }
+        Ok(batch)
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        self.watermark = watermark.0;
+        if self.shape.windows.is_some() {
+            while let Some(entry) = self.panes.first_entry().filter(|entry| entry.key().has_fired(watermark.0)) {
+                let pane = entry.remove();
+                self.groups -= pane.groups.len();
+                self.firing.push(pane);
+            }
+        }
+        Ok(Some(watermark))
+    }
+
+    fn before_barrier(&mut self) -> Result<(), EngineError> {
+        self.flush();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        self.flush();
+        Ok(())
+    }
+}
+
+fn partial_columns(shape: &Shape, window: Window, groups: &GroupTable, rows: Rows<'_>) -> Vec<ArrayRef> {
+    let window = shape.windows.is_some().then(|| window.columns(rows.len()));
+    let window = window.into_iter().flat_map(|(start, end)| [start, end]);
+    groups.keys(rows).into_iter().chain(window).chain(groups.states(rows)).collect()
+}

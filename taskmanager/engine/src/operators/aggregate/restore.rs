@@ -1,0 +1,85 @@
+//! What a snapshot had, checked and cut down to the operator's key groups.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::UInt16Type;
+use arrow::record_batch::RecordBatch;
+use levada_common::keys::KeyGroupRange;
+use levada_state::format::KEY_GROUP_COLUMN;
+
+use super::shape::Shape;
+use crate::error::EngineError;
+use crate::operator::RestoredState;
+
+/// Rows of a restored state: the columns of `Shape::pieces`, in that order.
+pub(super) struct RestoredRows {
+    pub(super) rows: usize,
+    pub(super) keys: Vec<ArrayRef>,
+    /// The window's column, where there is one.
+    pub(super) namespace: Option<ArrayRef>,
+    pub(super) states: Vec<ArrayRef>,
+}
+
+/// The rows of `restored` that belong to `key_groups`, batch by batch.
+///
+/// Errors: `Restore` where another state, column or type was saved than this aggregation has.
+pub(super) fn restored_rows(
+    shape: &Shape,
+    state: &str,
+    key_groups: KeyGroupRange,
+    restored: &[RestoredState],
+) -> Result<Vec<RestoredRows>, EngineError> {
+    let mut rows = Vec::new();
+    for found in restored {
+        if found.name != state {
+            let reason = format!("this operator's state is \"{state}\"; the aggregation or its window has changed");
+            return Err(refuse(shape, &found.name, reason));
+        }
+        for batch in &found.batches {
+            let batch = in_groups(shape, state, key_groups, batch)?;
+            if batch.num_rows() > 0 {
+                rows.push(split_columns(shape, state, &batch)?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn refuse(shape: &Shape, state: &str, reason: impl Into<String>) -> EngineError {
+    EngineError::Restore { uid: shape.uid.clone(), state: state.into(), reason: reason.into() }
+}
+
+fn in_groups(shape: &Shape, state: &str, range: KeyGroupRange, batch: &RecordBatch) -> Result<RecordBatch, EngineError> {
+    let groups = batch.column_by_name(KEY_GROUP_COLUMN).and_then(|column| column.as_primitive_opt::<UInt16Type>());
+    let groups = groups.ok_or_else(|| refuse(shape, state, format!("it has no column {KEY_GROUP_COLUMN}")))?;
+    if groups.values().iter().all(|group| range.contains(*group)) {
+        return Ok(batch.clone());
+    }
+    let mine: BooleanArray = groups.values().iter().map(|group| Some(range.contains(*group))).collect();
+    filter_record_batch(batch, &mine).map_err(|source| shape.kernel(source))
+}
+
+fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<RestoredRows, EngineError> {
+    if batch.num_columns() != shape.pieces.fields().len() + 1 {
+        let found: Vec<String> = batch.schema().fields().iter().skip(1).map(|field| field.name().clone()).collect();
+        let expected: Vec<&str> = shape.pieces.fields().iter().map(|field| field.name().as_str()).collect();
+        let reason = format!("it has the columns {}, the job has {}", found.join(", "), expected.join(", "));
+        return Err(refuse(shape, state, reason));
+    }
+    let mut columns = Vec::new();
+    for field in shape.pieces.fields() {
+        let column = batch.column_by_name(field.name());
+        let column = column.ok_or_else(|| refuse(shape, state, format!("it has no column \"{}\"", field.name())))?;
+        if column.data_type() != field.data_type() {
+            let (name, found, expected) = (field.name(), column.data_type(), field.data_type());
+            return Err(refuse(shape, state, format!("column \"{name}\" is {found} in it, {expected} in the job")));
+        }
+        columns.push(Arc::clone(column));
+    }
+    let mut columns = columns.into_iter();
+    let keys = columns.by_ref().take(shape.key_types.len()).collect();
+    let namespace = if shape.windows.is_some() { columns.next() } else { None };
+    Ok(RestoredRows { rows: batch.num_rows(), keys, namespace, states: columns.collect() })
+}

@@ -1,0 +1,142 @@
+//! What one aggregation looks at and what it gives: columns by place, schemas, where windows come from.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::Uid;
+use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, WindowSpec};
+use levada_state::format::KEY_PREFIX;
+
+use super::windows::WindowSource;
+use crate::aggregate::AggregatePlan;
+use crate::error::EngineError;
+
+/// The struct column of a pane's window in a snapshot.
+pub(super) const NAMESPACE_COLUMN: &str = "namespace";
+
+/// The columns of a window, in partials and results.
+pub(super) const WINDOW_START: &str = "window_start";
+
+/// As `WINDOW_START`.
+pub(super) const WINDOW_END: &str = "window_end";
+
+/// An aggregation, resolved against its input.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) uid: Uid,
+    clause: String,
+    /// Places of the key columns in the input's batches.
+    keys: Vec<usize>,
+    pub(super) key_names: Vec<String>,
+    pub(super) key_types: Vec<DataType>,
+    pub(super) plan: Arc<AggregatePlan>,
+    /// Where windows come from; `None` where there are none.
+    pub(super) windows: Option<WindowSource>,
+    /// Schema of what is given.
+    pub(super) output: SchemaRef,
+    /// Schema of a snapshot's pieces.
+    pub(super) pieces: SchemaRef,
+    pub(super) phase: AggregatePhase,
+}
+
+impl Shape {
+    pub(super) fn new(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Self, EngineError> {
+        let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
+        let plan = AggregatePlan::new(aggregate, &spec.input).map_err(invariant)?;
+        let place = |name: &str| {
+            let found = spec.input.batch_index(name);
+            found.ok_or_else(|| invariant(format!("column \"{name}\" is not among the input's: {}", spec.input.names())))
+        };
+        let keys = aggregate.keys.iter().map(|key| place(key)).collect::<Result<Vec<_>, _>>()?;
+        let input = spec.input.to_arrow();
+        let windows = match (&aggregate.window, aggregate.phase) {
+            (WindowSpec::Running | WindowSpec::Global, _) => None,
+            (WindowSpec::Tumbling { size_ms, offset_ms }, AggregatePhase::Single | AggregatePhase::Partial) => {
+                let time = spec.input.event_time.as_deref();
+                let time = time.ok_or_else(|| invariant("a window over a stream without event time".into()))?;
+                Some(WindowSource::Tumbling { time: place(time)?, size_ms: (*size_ms).max(1), offset_ms: *offset_ms })
+            }
+            (WindowSpec::Same, _) | (_, AggregatePhase::Final) => {
+                Some(WindowSource::Columns { start: place(WINDOW_START)?, end: place(WINDOW_END)? })
+            }
+        };
+        let key_fields = keys.iter().map(|key| input.field(*key));
+        let pieces = piece_schema(key_fields, windows.is_some(), plan.state_fields());
+        let key_types = keys.iter().map(|key| input.field(*key).data_type().clone()).collect();
+        let shape = Self {
+            uid: spec.uid.clone(),
+            clause: spec.clause.clone(),
+            keys,
+            key_names: aggregate.keys.clone(),
+            key_types,
+            plan: Arc::new(plan),
+            windows,
+            output: spec.output.to_arrow(),
+            pieces,
+            phase: aggregate.phase,
+        };
+        shape.check_output(aggregate).map_err(invariant)?;
+        Ok(shape)
+    }
+
+    /// The output has as many columns as will be given.
+    fn check_output(&self, aggregate: &AggregateSpec) -> Result<(), String> {
+        let window = match (self.windows.is_some(), self.phase) {
+            (false, _) => 0,
+            (true, AggregatePhase::Partial) => 2,
+            (true, _) => 3,
+        };
+        let calls = match self.phase {
+            AggregatePhase::Partial => self.plan.state_fields().len(),
+            _ => aggregate.calls.len(),
+        };
+        let is_changelog = aggregate.window == WindowSpec::Running && self.phase != AggregatePhase::Partial;
+        let expected = usize::from(is_changelog) + self.keys.len() + window + calls;
+        let found = self.output.fields().len();
+        if expected == found {
+            Ok(())
+        } else {
+            Err(format!("the output has {found} columns in the plan, {expected} in the engine"))
+        }
+    }
+
+    /// The key columns of a batch.
+    pub(super) fn keys(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        self.keys.iter().map(|key| Arc::clone(batch.column(*key))).collect()
+    }
+
+    /// The columns of a batch that the aggregates take in.
+    pub(super) fn inputs(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        self.plan.inputs(batch.columns()).collect()
+    }
+
+    /// A batch of the output.
+    pub(super) fn output(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch, EngineError> {
+        RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
+    }
+
+    /// An Arrow kernel failed.
+    pub(super) fn kernel(&self, source: ArrowError) -> EngineError {
+        EngineError::Kernel { uid: self.uid.clone(), clause: self.clause.clone(), source }
+    }
+
+    /// A rule of the engine's own was broken.
+    pub(super) fn invariant(&self, message: impl Into<String>) -> EngineError {
+        EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
+    }
+}
+
+/// The type of the window in a snapshot.
+pub(super) fn namespace_type() -> DataType {
+    let time = DataType::Timestamp(TimeUnit::Millisecond, None);
+    DataType::Struct(vec![Field::new("start", time.clone(), false), Field::new("end", time, false)].into())
+}
+
+fn piece_schema<'a>(keys: impl Iterator<Item = &'a Field>, has_window: bool, states: &[Field]) -> SchemaRef {
+    let keys = keys.map(|key| Field::new(format!("{KEY_PREFIX}{}", key.name()), key.data_type().clone(), true));
+    let namespace = has_window.then(|| Field::new(NAMESPACE_COLUMN, namespace_type(), false));
+    Arc::new(Schema::new(keys.chain(namespace).chain(states.iter().cloned()).collect::<Vec<_>>()))
+}

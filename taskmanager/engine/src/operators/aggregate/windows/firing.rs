@@ -1,0 +1,63 @@
+//! Panes on their way out: a cursor over their groups, never a copy of the rows.
+
+use std::collections::VecDeque;
+
+use arrow::array::ArrayRef;
+use arrow::compute::concat_batches;
+use arrow::record_batch::RecordBatch;
+use levada_state::rows::Rows;
+
+use super::super::shape::Shape;
+use super::Pane;
+use crate::error::EngineError;
+
+/// Panes that fire, in order.
+#[derive(Debug, Default)]
+pub(in super::super) struct Firing {
+    panes: VecDeque<Pane>,
+    /// Next group of the first pane.
+    cursor: usize,
+    /// Panes that are out.
+    done: Vec<Pane>,
+}
+
+impl Firing {
+    /// Puts a pane at the end.
+    pub(in super::super) fn push(&mut self, pane: Pane) {
+        self.panes.push_back(pane);
+    }
+
+    /// The next rows, at most `rows_max`; several small panes share a batch. `columns` reads a pane's groups out.
+    pub(in super::super) fn next(
+        &mut self,
+        shape: &Shape,
+        rows_max: usize,
+        columns: impl Fn(&Pane, Rows<'_>) -> Vec<ArrayRef>,
+    ) -> Result<Option<RecordBatch>, EngineError> {
+        let (mut parts, mut rows) = (Vec::new(), 0);
+        while rows < rows_max
+            && let Some(pane) = self.panes.front()
+        {
+            let (start, end) = (self.cursor, pane.groups.len().min(self.cursor + rows_max - rows));
+            if end > start {
+                parts.push(shape.output(columns(pane, Rows::Span { start, end }))?);
+                rows += end - start;
+            }
+            self.cursor = end;
+            if end == pane.groups.len() {
+                self.done.extend(self.panes.pop_front());
+                self.cursor = 0;
+            }
+        }
+        match parts.len() {
+            0 => Ok(None),
+            1 => Ok(parts.pop()),
+            _ => concat_batches(&shape.output, &parts).map(Some).map_err(|source| shape.kernel(source)),
+        }
+    }
+
+    /// The panes that are out since the last call.
+    pub(in super::super) fn take_done(&mut self) -> impl Iterator<Item = Pane> + '_ {
+        self.done.drain(..)
+    }
+}
