@@ -198,14 +198,18 @@ impl Coordinator {
 
     /// Discards a late, unknown or stale acknowledgement, but none that repeats one whose files are held.
     pub fn refuse(&mut self, checkpoint: CheckpointId, snapshot: TaskSnapshot, effects: &mut Vec<Effect>) {
-        let among = |tasks: &[TaskSnapshot]| tasks.iter().any(|held| repeats(held, &snapshot));
-        let pending = self.pending.as_ref().filter(|pending| pending.id == checkpoint);
-        let held = pending.and_then(|pending| pending.taken(snapshot.task)).is_some_and(|held| repeats(held, &snapshot))
-            || self.retained.get(checkpoint).is_some_and(|metadata| among(&metadata.tasks))
-            || self.abandoned.get(&checkpoint).is_some_and(|tasks| among(tasks));
-        if !held {
+        if !self.holds(checkpoint, &snapshot) {
             effects.push(Effect::DiscardSnapshot { checkpoint, snapshot });
         }
+    }
+
+    /// Whether the snapshot repeats one that was taken and is held: under way, being written, or retained.
+    pub fn holds(&self, checkpoint: CheckpointId, snapshot: &TaskSnapshot) -> bool {
+        let among = |tasks: &[TaskSnapshot]| tasks.iter().any(|held| repeats(held, snapshot));
+        let pending = self.pending.as_ref().filter(|pending| pending.id == checkpoint);
+        pending.and_then(|pending| pending.taken(snapshot.task)).is_some_and(|held| repeats(held, snapshot))
+            || self.retained.get(checkpoint).is_some_and(|metadata| among(&metadata.tasks))
+            || self.abandoned.get(&checkpoint).is_some_and(|tasks| among(tasks))
     }
 
     /// A task of the current attempt declined, or the JobManager did for it. Answers the failure of the job, if it is one.

@@ -11,7 +11,7 @@ mod ending;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use levada_common::checkpoint::DeclineReason;
+use levada_common::checkpoint::{DeclineReason, TaskSnapshot};
 use levada_common::fault::Failure;
 use levada_common::ids::{Attempt, AttemptId, CheckpointId, Epoch, JobId, TaskId, TaskManagerId};
 use levada_common::plan::Plan;
@@ -127,6 +127,14 @@ impl Machine {
     /// Whether the job has ended. Events may still come (a metadata answer, late acknowledgements) and are worth handing over.
     pub fn is_terminal(&self) -> bool {
         self.state.is_terminal()
+    }
+
+    /// Whether an acknowledgement repeats one that was taken and whose files are held, be its attempt ever so old.
+    ///
+    /// Contract: such a one is answered "accepted", before any limit or budget is looked at: a sender that hears "discard" deletes
+    /// its files, which belong to a checkpoint that the job may be restored from.
+    pub fn holds(&self, checkpoint: CheckpointId, snapshot: &TaskSnapshot) -> bool {
+        self.coordinator.holds(checkpoint, snapshot)
     }
 
     /// The job as it is now.

@@ -4,7 +4,6 @@ mod checkpoints;
 mod ending;
 mod life;
 
-use levada_common::checkpoint::TaskSnapshot;
 use levada_common::plan::RestartSettings;
 
 use super::*;

@@ -153,7 +153,9 @@ fn a_repeated_acknowledgement_deletes_nothing() {
     rig.effects.clear();
     rig.acknowledge(1, file(1, task(0, 0)));
     assert_eq!(rig.effects(), [], "retained");
+    assert!(rig.machine.holds(CheckpointId(1), &file(1, task(0, 0))));
     let other = snapshot(task(0, 0), "chk-1/another");
+    assert!(!rig.machine.holds(CheckpointId(1), &other));
     rig.acknowledge(1, other.clone());
     assert_eq!(rig.effects(), [Effect::DiscardSnapshot { checkpoint: CheckpointId(1), snapshot: other }]);
 }

@@ -14,9 +14,15 @@ pub struct Ledger {
     writing: BTreeMap<CheckpointId, BTreeSet<String>>,
     retained: BTreeMap<CheckpointId, BTreeSet<String>>,
     newest_triggered: CheckpointId,
+    retain: bool,
 }
 
 impl Ledger {
+    /// Watches a job whose checkpoints stay, or not, when it is cancelled or fails.
+    pub fn new(retain: bool) -> Self {
+        Self { retain, ..Self::default() }
+    }
+
     fn assert_unused(&self, path: &str) {
         let used = self.writing.iter().chain(&self.retained).find(|(_, files)| files.contains(path));
         assert!(used.is_none(), "{path} is deleted and belongs to checkpoint {:?}", used.map(|(id, _)| id));
@@ -59,8 +65,7 @@ impl Invariant for Ledger {
         let left: BTreeSet<&String> = left.collect();
         let retained: BTreeSet<&String> = self.retained.values().flatten().collect();
         assert_eq!(left, retained, "files that are left, and files of retained checkpoints");
-        if end.status.state == JobState::Finished {
-            assert!(retained.is_empty(), "a finished job keeps {retained:?}");
-        }
+        let keeps = self.retain && end.status.state != JobState::Finished || !end.status.state.is_terminal();
+        assert!(keeps || retained.is_empty(), "{} and keeps {retained:?}", end.status.state);
     }
 }

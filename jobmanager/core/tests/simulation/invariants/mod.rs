@@ -64,7 +64,7 @@ impl Watch {
             Box::new(ids::Ids::default()),
             Box::new(completion::Completion::new(Arc::clone(&plan))),
             Box::new(fencing::Fencing::default()),
-            Box::new(ledger::Ledger::default()),
+            Box::new(ledger::Ledger::new(faults.retain)),
             Box::new(counters::Counters),
             Box::new(restoring::Restoring::new(plan)),
             Box::new(causes::Causes),
