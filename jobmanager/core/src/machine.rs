@@ -313,7 +313,7 @@ impl Machine {
             TaskState::Finishing => self.coordinator.task_finishing(task, execution, effects),
             TaskState::Finished if self.coordinator.is_last_completed() => {}
             TaskState::Finished => {
-                self.fail_task(clock, task, Failure::internal("it finished before the final checkpoint"), effects)
+                self.fail_task(clock, task, Failure::internal("it finished before the final checkpoint"), effects);
             }
             TaskState::Failed(failure) => self.fail_task(clock, task, failure, effects),
             TaskState::Canceled => self.fail_task(clock, task, Failure::external("it was ended by its TaskManager"), effects),
