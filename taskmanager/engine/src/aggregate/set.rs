@@ -267,6 +267,12 @@ impl AggregateSet {
         self.units.iter_mut().for_each(|unit| unit.clear());
     }
 
+    /// Number of accumulators: calls that share their work have one.
+    #[cfg(test)]
+    pub(super) fn units_len(&self) -> usize {
+        self.units.len()
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.units.iter().map(|unit| unit.memory_bytes()).sum()

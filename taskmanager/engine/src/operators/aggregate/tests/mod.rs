@@ -1,0 +1,7 @@
+//! Operators driven as a chain drives them, against naive models.
+
+mod partials;
+mod restore;
+mod rig;
+mod running;
+mod windows;
