@@ -1,10 +1,7 @@
 //! Keys of bytes, dense by id: up to 16 bytes stand in the row itself, longer ones in an arena.
 
 use super::hash::{hash_long, hash_short};
-use super::slots::{Probe, Slots, tag};
-
-/// Rows that are hashed, then probed, in one go.
-const BLOCK: usize = 256;
+use super::slots::{BLOCK, Probe, Slots, tag};
 
 /// Longest key that stands in its row.
 const SHORT_BYTES_MAX: usize = 16;
@@ -53,7 +50,7 @@ impl ByteKeys {
                 let (from, to) = range(start + row);
                 *entry = probe_key(data, from, to);
             }
-            self.slots.touch(block[..len].iter().map(|(_, tag)| *tag));
+            self.slots.touch(block[..len].iter().map(|(_, tag)| *tag), |id| self.keys.get(id).map_or(0, |key| key.word[0]));
             ids.extend(block[..len].iter().map(|(key, tag)| self.intern_key(*key, *tag, data)));
         }
     }

@@ -6,6 +6,9 @@
 /// Slots of a table that was never used.
 const BITS_MIN: u32 = 6;
 
+/// Rows that are hashed, then probed, in one go.
+pub(super) const BLOCK: usize = 256;
+
 /// Slots above which rows are touched ahead of the probe: below, they sit in the cache.
 const TOUCH_SLOTS_MIN: usize = 1 << 16;
 
@@ -67,14 +70,18 @@ impl Slots {
         }
     }
 
-    /// Reads the first slot of each tag of a large table, so that the probes that follow find them in the cache: the loads of
-    /// a loop without branches overlap, those of probes hardly.
+    /// Reads the first slot of each tag of a large table, and hands the row in it to `read`, so that the probes that follow find
+    /// both in the cache: the loads of loops without branches overlap, those of probes hardly.
     #[inline]
-    pub(super) fn touch(&self, tags: impl Iterator<Item = u32>) {
-        if self.slots.len() >= TOUCH_SLOTS_MIN {
-            let all = tags.fold(0, |all, tag| all ^ self.slots[(tag >> self.shift) as usize]);
-            std::hint::black_box(all);
+    pub(super) fn touch(&self, tags: impl Iterator<Item = u32>, read: impl Fn(usize) -> u64) {
+        if self.slots.len() < TOUCH_SLOTS_MIN {
+            return;
         }
+        let mut ids = [0usize; BLOCK];
+        for (id, tag) in ids.iter_mut().zip(tags) {
+            *id = (self.slots[(tag >> self.shift) as usize] as u32).wrapping_sub(1) as usize;
+        }
+        std::hint::black_box(ids.iter().fold(0, |all, id| all ^ read(*id)));
     }
 
     /// Forgets every row and keeps the memory.

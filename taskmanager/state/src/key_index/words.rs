@@ -6,12 +6,9 @@ use arrow::datatypes::DataType;
 use levada_common::keys::normalise_key_column;
 
 use super::hash::hash_word;
-use super::slots::{Probe, Slots, tag};
+use super::slots::{BLOCK, Probe, Slots, tag};
 use crate::fixed;
 use crate::rows::Rows;
-
-/// Rows that are hashed, then probed, in one go.
-const BLOCK: usize = 256;
 
 /// Keys as words, dense by id; null is a key of its own beside the table.
 #[derive(Debug)]
@@ -53,7 +50,7 @@ impl WordKeys {
             for (tag_of, word) in tags.iter_mut().zip(block) {
                 *tag_of = tag(hash_word(*word as u64));
             }
-            self.slots.touch(tags[..block.len()].iter().copied());
+            self.slots.touch(tags[..block.len()].iter().copied(), |id| self.keys.get(id).copied().unwrap_or(0) as u64);
             ids.extend(block.iter().zip(&tags).map(|(word, tag)| self.intern_word(*word, *tag)));
         }
     }
