@@ -26,7 +26,7 @@ const BATCH_ROWS_MAX: usize = 32_768;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeLimit {
     /// Most bytes; `None` = no limit.
-    pub max_bytes: Option<u64>,
+    pub bytes_max: Option<u64>,
 }
 
 /// What was written.
@@ -75,7 +75,7 @@ pub fn encode(
     limit: SizeLimit,
     out: &mut impl Write,
 ) -> Result<EncodedState, EncodeError> {
-    let mut counted = Counted { out, bytes: 0, crc32c: 0, bytes_max: limit.max_bytes.unwrap_or(u64::MAX), failure: None };
+    let mut counted = Counted { out, bytes: 0, crc32c: 0, bytes_max: limit.bytes_max.unwrap_or(u64::MAX), failure: None };
     let pieces = collect(pieces, counted.bytes_max)?;
     let written = match meta.kind {
         StateKind::Keyed => write_keyed(meta, max_parallelism, &pieces, &mut counted),

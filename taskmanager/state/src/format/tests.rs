@@ -16,7 +16,7 @@ use levada_common::keys::{KeyGroupRange, key_groups};
 use super::*;
 use crate::snapshot::{PieceReader, pieces, ready};
 
-const NO_LIMIT: SizeLimit = SizeLimit { max_bytes: None };
+const NO_LIMIT: SizeLimit = SizeLimit { bytes_max: None };
 
 fn meta(kind: StateKind) -> StateMeta {
     StateMeta { uid: Uid::new("counts"), name: "panes".into(), kind }
@@ -154,7 +154,7 @@ fn operator_state_keeps_its_order() {
 fn the_limit_is_exact() {
     let piece = batch(every_type(500));
     let size = encoded(&meta(StateKind::Keyed), ready([piece.clone()]), NO_LIMIT).expect("encoded").0.bytes;
-    let at = |max_bytes| encoded(&meta(StateKind::Keyed), ready([piece.clone()]), SizeLimit { max_bytes: Some(max_bytes) });
+    let at = |bytes_max| encoded(&meta(StateKind::Keyed), ready([piece.clone()]), SizeLimit { bytes_max: Some(bytes_max) });
     for fits in [size, size + 1] {
         assert_eq!(at(fits).expect("it fits").0.bytes, size);
     }

@@ -246,7 +246,7 @@ pub(super) fn store(parts: Vec<StatePart>, mut more: impl FnMut() -> bool) -> Ve
         .map(|part| {
             std::thread::spawn(move || {
                 let mut bytes = Vec::new();
-                let encoded = encode(&part.meta, MAX_PARALLELISM, part.pieces, SizeLimit { max_bytes: None }, &mut bytes);
+                let encoded = encode(&part.meta, MAX_PARALLELISM, part.pieces, SizeLimit { bytes_max: None }, &mut bytes);
                 encoded.map(|_| decode(bytes.into()).expect("it is decoded"))
             })
         })
