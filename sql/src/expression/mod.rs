@@ -1,0 +1,18 @@
+//! Expressions: SQL text over a stream's columns, typed at submission and evaluated batch by batch.
+//!
+//! The way of a text: `parse` (limits, names, what is refused) -> `compiler` (DataFusion's planning, coercion,
+//! simplification) with `functions` (what may be called) and `checked` (arithmetic that never wraps) -> `evaluate`.
+
+mod checked;
+mod compiler;
+mod division;
+mod evaluate;
+mod functions;
+mod parse;
+mod stack;
+#[cfg(test)]
+mod tests;
+
+pub use compiler::{Compiler, TypedExpr};
+pub(crate) use parse::{column_reference, parse, unknown_column};
+pub(crate) use stack::on_deep_stack;

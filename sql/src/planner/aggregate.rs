@@ -1,0 +1,341 @@
+//! Aggregation: keys, window and calls of a node, one operator or a partial and a final with an exchange between.
+
+use std::collections::BTreeSet;
+
+use levada_common::graph::{GraphWindow, TransformNode};
+use levada_common::keys::is_key_type;
+use levada_common::plan::{
+    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, OperatorKind, OrderSpec, Partition, WindowSpec,
+};
+use levada_common::types::{Column, LogicalType, StreamSchema};
+
+use super::call::{read_call, result_type};
+use super::graph::{NewOperator, Planner};
+use super::stream::{Changes, Checked, Stream};
+use crate::expression::{column_reference, unknown_column};
+
+const WINDOW_START: &str = "window_start";
+const WINDOW_END: &str = "window_end";
+const WINDOW_TIME: &str = "window_time";
+
+/// The columns that the operator reads: name and expression, in order, each once.
+#[derive(Default)]
+struct Arguments {
+    columns: Vec<(String, String)>,
+    typed: Vec<Column>,
+    uses: Vec<BTreeSet<String>>,
+    computed: bool,
+}
+
+impl Arguments {
+    /// Notes a column of the input.
+    fn column(&mut self, column: &Column) {
+        if !self.columns.iter().any(|(name, _)| *name == column.name) {
+            self.columns.push((column.name.clone(), column_reference(&column.name)));
+            self.typed.push(column.clone());
+            self.uses.push([column.name.clone()].into());
+        }
+    }
+
+    /// Notes an expression and gives the name of its column.
+    fn expression(&mut self, sql: &str, column: Column, uses: Vec<String>, input: &StreamSchema) -> String {
+        if let Some((name, _)) = self.columns.iter().find(|(_, known)| known == sql) {
+            return name.clone();
+        }
+        let taken = |name: &str| input.column(name).is_some() || self.columns.iter().any(|(known, _)| known == name);
+        let mut name = sql.to_string();
+        while taken(&name) {
+            name.push('\'');
+        }
+        self.columns.push((name.clone(), sql.to_string()));
+        self.typed.push(Column { name: name.clone(), ..column });
+        self.uses.push(uses.into_iter().collect());
+        self.computed = true;
+        name
+    }
+}
+
+impl Planner<'_> {
+    /// Plans `key_by`, `window` and `aggregate`; `None` where the result is not known.
+    pub(super) fn add_aggregate(
+        &mut self,
+        node: &TransformNode,
+        calls: &[(String, String)],
+        mut stream: Stream,
+        wanted: Option<u32>,
+    ) -> Option<Stream> {
+        let path = format!("transforms.{}", node.uid);
+        if stream.schema.changelog {
+            let what = if node.window.is_some() { "a window" } else { "an aggregate" };
+            let message = format!("{what} over a changelog would count updates as rows; give the aggregate before it a window");
+            self.error(format!("{path}.{}", if node.window.is_some() { "window" } else { "aggregate" }), message);
+            return None;
+        }
+        let errors = self.errors.0.len();
+        let mut arguments = Arguments::default();
+        let keys = self.keys(node, &stream, &mut arguments);
+        let window = self.window(node, &stream, &mut arguments);
+        let mut unknown: BTreeSet<String> =
+            keys.iter().filter(|key| stream.unknown.contains(&key.name)).map(|key| key.name.clone()).collect();
+        let mut planned = Vec::new();
+        for (name, sql) in calls {
+            match self.call(&format!("{path}.aggregate.{name}"), name, sql, &stream, &mut arguments) {
+                Some(call) => planned.push(call),
+                None => {
+                    unknown.insert(name.clone());
+                    planned.push(placeholder(name));
+                }
+            }
+        }
+        let output = aggregate_output(&keys, &window, &planned);
+        self.check_outputs(node, &keys, &window, &planned);
+        if self.errors.0.len() == errors && unknown.is_empty() {
+            let spec = AggregateSpec {
+                keys: keys.iter().map(|key| key.name.clone()).collect(),
+                window: window.clone(),
+                phase: AggregatePhase::Single,
+                calls: planned,
+                changelog_full: node.changelog_full,
+            };
+            self.push_aggregate(node, &mut stream, spec, arguments, output.clone(), wanted);
+        } else {
+            stream.partitioned_by = None;
+        }
+        self.describe_output(node, &mut stream, &keys, &window);
+        stream.schema = output;
+        stream.unknown = unknown;
+        Some(stream)
+    }
+
+    fn keys(&mut self, node: &TransformNode, stream: &Stream, arguments: &mut Arguments) -> Vec<Column> {
+        let mut keys: Vec<Column> = Vec::new();
+        for (index, name) in node.key_by.iter().flatten().enumerate() {
+            let path = format!("transforms.{}.key_by[{index}]", node.uid);
+            match stream.schema.column(name) {
+                None => self.error(path, unknown_column(name, &stream.schema)),
+                Some(_) if keys.iter().any(|key| key.name == *name) => self.error(path, format!("key \"{name}\" is there twice")),
+                Some(Column { ty, .. }) if !is_key_type(ty) => {
+                    self.error(path, format!("key \"{name}\" is {ty}; a key is a plain value"));
+                }
+                Some(column) => {
+                    arguments.column(column);
+                    keys.push(column.clone());
+                }
+            }
+        }
+        keys
+    }
+
+    fn window(&mut self, node: &TransformNode, stream: &Stream, arguments: &mut Arguments) -> WindowSpec {
+        let path = format!("transforms.{}.window", node.uid);
+        let mut read = |name: &str| {
+            if let Some(column) = stream.schema.column(name) {
+                arguments.column(column);
+            }
+        };
+        match &node.window {
+            None => WindowSpec::Running,
+            Some(GraphWindow::Global) => WindowSpec::Global,
+            Some(GraphWindow::Same) => {
+                read(WINDOW_START);
+                read(WINDOW_END);
+                if !stream.windowed {
+                    let message =
+                        "`window: same` needs the columns window_start and window_end of a window upstream, passed on unchanged";
+                    self.error(path, message);
+                }
+                WindowSpec::Same
+            }
+            Some(GraphWindow::Tumbling { size_ms, offset_ms }) => {
+                match &stream.schema.event_time {
+                    Some(column) => read(column),
+                    None => self.error(path, format!("a window needs event time; {}", stream.no_event_time)),
+                }
+                WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }
+            }
+        }
+    }
+
+    /// Plans one call; `None` where it is wrong or of unknown type.
+    fn call(&mut self, path: &str, name: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<AggregateCall> {
+        let schema = stream.schema.clone();
+        let call = match read_call(sql, |name| schema.column(name).is_some()) {
+            Ok(call) => call,
+            Err(reason) => {
+                self.error(path, reason);
+                return None;
+            }
+        };
+        let argument = match &call.argument {
+            Some(argument) => Some(self.argument(path, argument, stream, arguments)?),
+            None => None,
+        };
+        let mut order = Vec::new();
+        for (sql, descending) in &call.order {
+            let column = self.argument(path, sql, stream, arguments)?;
+            if matches!(column.ty, LogicalType::List(_) | LogicalType::Struct(_)) {
+                self.error(path, format!("cannot order by \"{sql}\", which is {}", column.ty));
+                return None;
+            }
+            order.push(OrderSpec { column: column.name, ty: column.ty, descending: *descending });
+        }
+        let result = match result_type(call.function, argument.as_ref().map(|column| &column.ty)) {
+            Ok(result) => result,
+            Err(reason) => {
+                self.error(path, reason);
+                return None;
+            }
+        };
+        let (argument, argument_type) = argument.map(|column| (column.name, column.ty)).unzip();
+        Some(AggregateCall { name: name.into(), function: call.function, argument, argument_type, order, result })
+    }
+
+    fn argument(&mut self, path: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<Column> {
+        let typed = match stream.check(&self.compiler, sql) {
+            Ok(Checked::Known(typed)) => typed,
+            Ok(Checked::Unknown) => return None,
+            Err(reason) => {
+                self.error(path, reason);
+                return None;
+            }
+        };
+        if let Some(column) = typed.column.as_ref().and_then(|name| stream.schema.column(name)) {
+            arguments.column(column);
+            return Some(column.clone());
+        }
+        let column = Column::new(sql, typed.ty, typed.nullable);
+        let name = arguments.expression(sql, column.clone(), typed.columns, &stream.schema);
+        Some(Column { name, ..column })
+    }
+
+    /// Output columns have names of their own, and so do the columns of partial states.
+    fn check_outputs(&mut self, node: &TransformNode, keys: &[Column], window: &WindowSpec, calls: &[AggregateCall]) {
+        let mut taken: Vec<(String, &str)> = keys.iter().map(|key| (key.name.clone(), "a key")).collect();
+        if matches!(window, WindowSpec::Tumbling { .. } | WindowSpec::Same) {
+            for name in [WINDOW_START, WINDOW_END, WINDOW_TIME] {
+                if keys.iter().any(|key| key.name == name) {
+                    let message =
+                        format!("\"{name}\" is a column of the window and cannot be a key; the window groups by it already");
+                    self.error(format!("transforms.{}.key_by", node.uid), message);
+                }
+                taken.push((name.to_string(), "a column of the window"));
+            }
+        }
+        for call in calls {
+            let path = format!("transforms.{}.aggregate.{}", node.uid, call.name);
+            if let Some((_, what)) = taken.iter().find(|(name, _)| *name == call.name) {
+                self.error(path, format!("\"{}\" is also {what}; give the result another name", call.name));
+                continue;
+            }
+            taken.push((call.name.clone(), "another result"));
+            for state in call.state_columns().into_iter().filter(|state| state.name != call.name) {
+                if keys.iter().any(|key| key.name == state.name) || calls.iter().any(|other| other.name == state.name) {
+                    self.error(path.clone(), format!("its state \"{}\" has the name of another column; rename one", state.name));
+                }
+            }
+        }
+    }
+
+    fn push_aggregate(
+        &mut self,
+        node: &TransformNode,
+        stream: &mut Stream,
+        spec: AggregateSpec,
+        arguments: Arguments,
+        output: StreamSchema,
+        wanted: Option<u32>,
+    ) {
+        let keyed = !spec.keys.is_empty();
+        let parallelism = if keyed { wanted.unwrap_or(self.settings.parallelism) } else { 1 };
+        let in_place =
+            stream.parallelism == parallelism && (parallelism == 1 || stream.partitioned_by.as_ref() == Some(&spec.keys));
+        if arguments.computed {
+            self.push_arguments(node, stream, arguments);
+        }
+        if !in_place {
+            let partial = AggregateSpec { phase: AggregatePhase::Partial, ..spec.clone() };
+            let states = partial_output(&stream.schema, &partial);
+            let before = stream.parallelism;
+            self.push_operator(stream, aggregate_operator(node, partial, states), Partition::Forward, before);
+        }
+        let partition = match (in_place, keyed) {
+            (true, _) => Partition::Forward,
+            (false, true) => Partition::Hash { columns: spec.keys.clone() },
+            (false, false) => Partition::Rebalance,
+        };
+        stream.partitioned_by = keyed.then(|| spec.keys.clone());
+        stream.single = !keyed;
+        let phase = if in_place { AggregatePhase::Single } else { AggregatePhase::Final };
+        self.push_operator(stream, aggregate_operator(node, AggregateSpec { phase, ..spec }, output), partition, parallelism);
+    }
+
+    /// A projection that computes what the calls take.
+    fn push_arguments(&mut self, node: &TransformNode, stream: &mut Stream, arguments: Arguments) {
+        let event_time = stream.schema.event_time.clone().filter(|name| arguments.columns.iter().any(|(known, _)| known == name));
+        let operator = NewOperator {
+            uid: node.uid.clone(),
+            clause: "aggregate",
+            kind: OperatorKind::Project { columns: arguments.columns, unnest: None },
+            output: StreamSchema { columns: arguments.typed, event_time, changelog: false },
+            uses: arguments.uses,
+            bad_records: node.bad_records,
+        };
+        let parallelism = stream.parallelism;
+        self.push_operator(stream, operator, Partition::Forward, parallelism);
+    }
+
+    fn describe_output(&mut self, node: &TransformNode, stream: &mut Stream, keys: &[Column], window: &WindowSpec) {
+        let running = *window == WindowSpec::Running;
+        let key = keys.iter().map(|key| key.name.clone()).collect();
+        stream.changes = running.then_some(Changes { key, full: node.changelog_full });
+        stream.windowed = matches!(window, WindowSpec::Tumbling { .. } | WindowSpec::Same);
+        stream.no_event_time = if running {
+            format!("transform \"{}\" aggregates without a window, and its changes have no event time", node.uid)
+        } else {
+            format!("transform \"{}\" has a global window, and its result has no event time", node.uid)
+        };
+    }
+}
+
+fn aggregate_operator(node: &TransformNode, spec: AggregateSpec, output: StreamSchema) -> NewOperator {
+    let kind = OperatorKind::Aggregate(spec);
+    NewOperator { uid: node.uid.clone(), clause: "aggregate", kind, output, uses: Vec::new(), bad_records: node.bad_records }
+}
+
+/// Stands for a call that is wrong, so that what reads its column is checked all the same.
+fn placeholder(name: &str) -> AggregateCall {
+    let function = AggregateFunction::Count;
+    AggregateCall {
+        name: name.into(),
+        function,
+        argument: None,
+        argument_type: None,
+        order: Vec::new(),
+        result: LogicalType::Int64,
+    }
+}
+
+/// Keys, the window's columns, results.
+fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall]) -> StreamSchema {
+    let windowed = matches!(window, WindowSpec::Tumbling { .. } | WindowSpec::Same);
+    let mut columns = keys.to_vec();
+    if windowed {
+        columns.extend([WINDOW_START, WINDOW_END, WINDOW_TIME].map(|name| Column::new(name, LogicalType::Timestamp, false)));
+    }
+    columns.extend(calls.iter().map(|call| {
+        let nullable = call.function != AggregateFunction::Count;
+        Column::new(&call.name, call.result.clone(), nullable)
+    }));
+    StreamSchema { columns, event_time: windowed.then(|| WINDOW_TIME.into()), changelog: *window == WindowSpec::Running }
+}
+
+/// Keys, the window's bounds, states.
+fn partial_output(input: &StreamSchema, spec: &AggregateSpec) -> StreamSchema {
+    let keys = spec.keys.iter().filter_map(|key| input.column(key).cloned());
+    let mut columns: Vec<Column> = keys.collect();
+    if matches!(spec.window, WindowSpec::Tumbling { .. } | WindowSpec::Same) {
+        columns.extend([WINDOW_START, WINDOW_END].map(|name| Column::new(name, LogicalType::Timestamp, false)));
+    }
+    columns.extend(spec.calls.iter().flat_map(AggregateCall::state_columns));
+    StreamSchema::append(columns)
+}

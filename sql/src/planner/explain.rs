@@ -1,0 +1,163 @@
+//! A plan as text, for `levada check` and `describe`.
+
+use std::fmt::Write;
+
+use levada_common::plan::{
+    AggregateCall, AggregatePhase, AggregateSpec, Edge, JobSettings, OperatorKind, OperatorSpec, Partition, Plan,
+    RestartSettings, Vertex, WatermarkSpec, WindowSpec,
+};
+use levada_common::types::StreamSchema;
+
+/// The execution graph of `plan`: vertices with what runs in them, streams with who gets which row and what they carry.
+pub fn explain(plan: &Plan) -> String {
+    let mut text = String::new();
+    describe(&mut text, plan).expect("writing to a String cannot fail");
+    text
+}
+
+fn describe(out: &mut String, plan: &Plan) -> std::fmt::Result {
+    let (vertices, slots) = (plan.vertices.len(), plan.slots());
+    writeln!(out, "job \"{}\": {vertices} vertices, {slots} slots, max parallelism {}", plan.name, plan.max_parallelism)?;
+    describe_settings(out, &plan.settings)?;
+    for warning in &plan.warnings {
+        writeln!(out, "  warning: {warning}")?;
+    }
+    for vertex in &plan.vertices {
+        describe_vertex(out, plan, vertex)?;
+    }
+    Ok(())
+}
+
+fn describe_settings(out: &mut String, settings: &JobSettings) -> std::fmt::Result {
+    write!(out, "  state {}, checkpoints ", settings.backend.name())?;
+    match settings.checkpoint.interval_ms {
+        Some(interval) => write!(out, "every {}", duration(interval))?,
+        None => write!(out, "off")?,
+    }
+    if let Some(dir) = &settings.checkpoint.dir {
+        write!(out, " to {dir}")?;
+    }
+    match &settings.restart {
+        RestartSettings::None => writeln!(out, ", no restart"),
+        RestartSettings::FixedDelay { attempts, delay_ms } => {
+            writeln!(out, ", {attempts} restarts {} apart", duration(*delay_ms))
+        }
+    }
+}
+
+fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::Result {
+    writeln!(out, "\nvertex {} \"{}\", parallelism {}", vertex.id, vertex.name, vertex.parallelism)?;
+    for edge in plan.inputs(vertex.id) {
+        writeln!(out, "  <- vertex {} by {}", edge.from, partition(plan, edge))?;
+        writeln!(out, "     {}", stream(&edge.schema))?;
+    }
+    if let Some(source) = &vertex.source {
+        writeln!(out, "  source \"{}\": {}", source.uid, source.connector)?;
+        writeln!(out, "     {}", stream(&source.schema))?;
+    }
+    for operator in &vertex.operators {
+        writeln!(out, "  {} of \"{}\": {}", clause(operator), operator.uid, kind(&operator.kind))?;
+        if operator.output != operator.input {
+            writeln!(out, "     {}", stream(&operator.output))?;
+        }
+        if let Some(state) = state(&operator.kind) {
+            writeln!(out, "     state: {state}")?;
+        }
+    }
+    if let Some(sink) = &vertex.sink {
+        writeln!(out, "  sink \"{}\": {}", sink.uid, sink.connector)?;
+    }
+    Ok(())
+}
+
+fn partition(plan: &Plan, edge: &Edge) -> String {
+    match &edge.partition {
+        Partition::Forward => "forward".into(),
+        Partition::Hash { columns } => format!("hash of {}", columns.join(", ")),
+        Partition::Rebalance if plan.vertex(edge.to).parallelism == 1 => "all to one".into(),
+        Partition::Rebalance => "rebalance".into(),
+    }
+}
+
+fn stream(schema: &StreamSchema) -> String {
+    let columns: Vec<String> = schema
+        .columns
+        .iter()
+        .map(|column| format!("{} {}{}", column.name, column.ty, if column.nullable { "" } else { " NOT NULL" }))
+        .collect();
+    let kind = if schema.changelog { "changelog" } else { "append" };
+    let time = schema.event_time.as_ref().map(|column| format!(", event time {column}")).unwrap_or_default();
+    format!("({}) {kind}{time}", columns.join(", "))
+}
+
+fn clause(operator: &OperatorSpec) -> String {
+    match &operator.kind {
+        OperatorKind::Aggregate(AggregateSpec { phase: AggregatePhase::Partial, .. }) => format!("partial {}", operator.clause),
+        OperatorKind::Aggregate(AggregateSpec { phase: AggregatePhase::Final, .. }) => format!("final {}", operator.clause),
+        _ => operator.clause.clone(),
+    }
+}
+
+fn kind(kind: &OperatorKind) -> String {
+    match kind {
+        OperatorKind::Watermark(WatermarkSpec { column, disorder_ms, step_ms, idleness_ms }) => {
+            let idle = idleness_ms.map_or("never idle".into(), |idle| format!("idle after {}", duration(idle)));
+            let (disorder, step) = (duration(disorder_ms.unsigned_abs()), duration(step_ms.unsigned_abs()));
+            format!("{column}, disorder {disorder}, step {step}, {idle}")
+        }
+        OperatorKind::Filter { predicate } => predicate.clone(),
+        OperatorKind::Project { columns, unnest } => {
+            let columns = columns.iter().enumerate().map(|(at, (name, sql))| match unnest {
+                Some(unnest) if *unnest == at => format!("{name}: unnest({sql})"),
+                _ => format!("{name}: {sql}"),
+            });
+            columns.collect::<Vec<_>>().join(", ")
+        }
+        OperatorKind::Aggregate(spec) => aggregate(spec),
+    }
+}
+
+fn aggregate(spec: &AggregateSpec) -> String {
+    let window = match &spec.window {
+        WindowSpec::Running => "running".into(),
+        WindowSpec::Tumbling { size_ms, offset_ms: 0 } => format!("tumbling {}", duration(size_ms.unsigned_abs())),
+        WindowSpec::Tumbling { size_ms, offset_ms } => {
+            format!("tumbling {} offset {}", duration(size_ms.unsigned_abs()), duration(offset_ms.unsigned_abs()))
+        }
+        WindowSpec::Same => "same window".into(),
+        WindowSpec::Global => "global window".into(),
+    };
+    let keys = if spec.keys.is_empty() { "no key".into() } else { format!("by {}", spec.keys.join(", ")) };
+    let calls: Vec<String> = spec.calls.iter().map(call).collect();
+    format!("{window}, {keys}: {}", calls.join(", "))
+}
+
+fn call(call: &AggregateCall) -> String {
+    let order: Vec<String> =
+        call.order.iter().map(|order| format!("{}{}", order.column, if order.descending { " desc" } else { "" })).collect();
+    let order = if order.is_empty() { String::new() } else { format!(" order by {}", order.join(", ")) };
+    format!("{}: {}({}{order})", call.name, call.function.name(), call.argument.as_deref().unwrap_or("*"))
+}
+
+/// The state that the operator keeps across a checkpoint.
+fn state(kind: &OperatorKind) -> Option<String> {
+    match kind {
+        OperatorKind::Aggregate(AggregateSpec { phase: AggregatePhase::Partial, .. }) => None,
+        OperatorKind::Aggregate(spec) => {
+            let columns: Vec<String> =
+                spec.calls.iter().flat_map(AggregateCall::state_columns).map(|column| column.name).collect();
+            Some(format!("aggregate ({})", columns.join(", ")))
+        }
+        OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => None,
+    }
+}
+
+/// `10 s`, `2.5 s`, `100 ms`, `10 min`.
+fn duration(ms: u64) -> String {
+    match ms {
+        0 => "0".into(),
+        ms if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
+        ms if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
+        ms => format!("{ms} ms"),
+    }
+}

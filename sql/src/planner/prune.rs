@@ -1,0 +1,120 @@
+//! Column pruning: what no one reads is neither computed nor made at the source.
+//!
+//! Invariant: a sink gets every column of its input, and every stage keeps at least one column.
+
+use std::collections::BTreeSet;
+
+use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorKind, OperatorSpec, WindowSpec};
+use levada_common::types::{Column, LogicalType, StreamSchema};
+
+use super::stream::{Stage, StageKind};
+
+/// Leaves out what no one reads: backwards for what is read, forwards for the schemas that remain.
+pub(super) fn prune(stages: &mut [Stage]) {
+    let mut read: Vec<BTreeSet<String>> = vec![BTreeSet::new(); stages.len()];
+    for index in (0..stages.len()).rev() {
+        let wanted = drop_columns(&mut stages[index], std::mem::take(&mut read[index]));
+        for (input, _) in stages[index].inputs.clone() {
+            // A union takes whole rows, so that its inputs stay alike.
+            let whole = stages[index].inputs.len() > 1;
+            let columns = &stages[input].output.columns;
+            let names = columns.iter().map(|column| &column.name).filter(|name| whole || wanted.contains(*name));
+            read[input].extend(names.cloned());
+        }
+    }
+    for index in 0..stages.len() {
+        let input = match stages[index].inputs.as_slice() {
+            [(input, _)] => Some(stages[*input].output.clone()),
+            _ => None,
+        };
+        if let Some(input) = input {
+            renew(&mut stages[index], input);
+        }
+    }
+}
+
+/// Drops what is not among `read` from the stage's own columns and gives what it then reads of its input.
+fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
+    match &mut stage.kind {
+        StageKind::Source(spec) => {
+            keep(&mut spec.schema.columns, &read);
+            stage.output = spec.schema.clone();
+            BTreeSet::new()
+        }
+        StageKind::Sink(spec) => spec.input.columns.iter().map(|column| column.name.clone()).collect(),
+        StageKind::Pass => read,
+        StageKind::Operator(OperatorSpec { kind, output, input, .. }) => match kind {
+            OperatorKind::Filter { .. } => read.into_iter().chain(stage.uses.iter().flatten().cloned()).collect(),
+            OperatorKind::Watermark(spec) => read.into_iter().chain([spec.column.clone()]).collect(),
+            OperatorKind::Aggregate(spec) => aggregate_reads(spec, input),
+            OperatorKind::Project { columns, unnest } => {
+                let all = output.columns.clone();
+                let unrolled = unnest.map(|at| all[at].name.clone());
+                let read: BTreeSet<String> = read.into_iter().chain(unrolled.clone()).collect();
+                keep(&mut output.columns, &read);
+                let kept = |name: &str| output.columns.iter().any(|column| column.name == name);
+                columns.retain(|(name, _)| kept(name));
+                *unnest = unrolled.and_then(|name| columns.iter().position(|(column, _)| *column == name));
+                let uses = std::mem::take(&mut stage.uses).into_iter().zip(&all);
+                stage.uses = uses.filter(|(_, column)| kept(&column.name)).map(|(uses, _)| uses).collect();
+                stage.output.columns.clone_from(&output.columns);
+                stage.uses.iter().flatten().cloned().collect()
+            }
+        },
+    }
+}
+
+/// Keeps the columns that are read, or one, the cheapest, where none is.
+fn keep(columns: &mut Vec<Column>, read: &BTreeSet<String>) {
+    if !columns.iter().any(|column| read.contains(&column.name)) {
+        let wide = |column: &Column| {
+            matches!(column.ty, LogicalType::String | LogicalType::Binary | LogicalType::List(_) | LogicalType::Struct(_))
+        };
+        let at = columns.iter().position(|column| !wide(column)).unwrap_or(0);
+        columns.swap(0, at);
+        return columns.truncate(1);
+    }
+    columns.retain(|column| read.contains(&column.name));
+}
+
+fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<String> {
+    if spec.phase == AggregatePhase::Final {
+        return input.columns.iter().map(|column| column.name.clone()).collect();
+    }
+    let calls = spec.calls.iter();
+    let arguments = calls.flat_map(|call| call.argument.iter().chain(call.order.iter().map(|order| &order.column)));
+    let mut read: BTreeSet<String> = spec.keys.iter().chain(arguments).cloned().collect();
+    match spec.window {
+        WindowSpec::Tumbling { .. } => read.extend(input.event_time.clone()),
+        WindowSpec::Same => read.extend(["window_start".into(), "window_end".into()]),
+        WindowSpec::Running | WindowSpec::Global => {}
+    }
+    read
+}
+
+/// Brings the schemas of a stage with one input up to date with what the input now gives.
+fn renew(stage: &mut Stage, input: StreamSchema) {
+    match &mut stage.kind {
+        StageKind::Source(_) => {}
+        StageKind::Pass => stage.output = input,
+        StageKind::Sink(spec) => {
+            stage.output = input.clone();
+            spec.input = input;
+        }
+        StageKind::Operator(operator) => {
+            match &operator.kind {
+                OperatorKind::Filter { .. } => operator.output = input.clone(),
+                OperatorKind::Watermark(spec) => {
+                    operator.output = StreamSchema { event_time: Some(spec.column.clone()), ..input.clone() };
+                }
+                OperatorKind::Project { .. } => {
+                    let columns = &operator.output.columns;
+                    operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
+                }
+                OperatorKind::Aggregate(_) => {}
+            }
+            operator.input = input;
+            stage.output = operator.output.clone();
+        }
+    }
+}

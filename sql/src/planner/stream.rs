@@ -1,0 +1,109 @@
+//! What planning knows of the output of a node, and the stages that plans are cut from.
+
+use std::collections::BTreeSet;
+
+use levada_common::ids::Uid;
+use levada_common::plan::{OperatorSpec, Partition, SinkSpec, SourceSpec};
+use levada_common::types::StreamSchema;
+
+use crate::expression::{Compiler, TypedExpr};
+
+/// A stage's place in the list of stages; inputs come before what reads them.
+pub(super) type StageIndex = usize;
+
+/// One step of the job, before chains are made.
+#[derive(Debug, Clone)]
+pub(super) struct Stage {
+    /// The node that it comes from.
+    pub(super) uid: Uid,
+    /// What it does.
+    pub(super) kind: StageKind,
+    /// Parallel instances.
+    pub(super) parallelism: u32,
+    /// What it reads; several are a union.
+    pub(super) inputs: Vec<(StageIndex, Partition)>,
+    /// What it takes (for a source: nothing) and gives.
+    pub(super) output: StreamSchema,
+    /// The columns that each expression of it names: one set a column of a projection, one for a filter.
+    pub(super) uses: Vec<BTreeSet<String>>,
+}
+
+/// What a stage does.
+#[derive(Debug, Clone)]
+pub(super) enum StageKind {
+    /// Rows come in.
+    Source(SourceSpec),
+    /// Rows are changed.
+    Operator(OperatorSpec),
+    /// Rows go through: a union, or a transform that changes nothing.
+    Pass,
+    /// Rows go out.
+    Sink(SinkSpec),
+}
+
+/// The output of a node (or of a clause of it) with what must be known of it to go on.
+#[derive(Debug, Clone)]
+pub(super) struct Stream {
+    /// Where it comes out.
+    pub(super) stage: StageIndex,
+    /// Its columns.
+    pub(super) schema: StreamSchema,
+    /// Columns whose type an error has left unknown; in `schema` they have any type.
+    pub(super) unknown: BTreeSet<String>,
+    /// Parallel instances of the stage.
+    pub(super) parallelism: u32,
+    /// Whether all rows are in one instance by necessity: an aggregate without key.
+    pub(super) single: bool,
+    /// The columns by whose key group rows are spread over the instances, in key order.
+    pub(super) partitioned_by: Option<Vec<String>>,
+    /// On a changelog: how changes are matched.
+    pub(super) changes: Option<Changes>,
+    /// Whether `window_start` and `window_end` are those of a window.
+    pub(super) windowed: bool,
+    /// Why there is no event time, for the message of a window that needs it.
+    pub(super) no_event_time: String,
+    /// Whether its input ends.
+    pub(super) bounded: bool,
+}
+
+/// How the changes of a changelog are matched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// The columns whose values an update shares with the row that it replaces.
+    pub(super) key: Vec<String>,
+    /// Whether the replaced row comes too (`-U`).
+    pub(super) full: bool,
+}
+
+/// What is known of an expression.
+pub(super) enum Checked {
+    /// Its type.
+    Known(TypedExpr),
+    /// Nothing: it uses a column whose type is unknown.
+    Unknown,
+}
+
+impl Stream {
+    /// Types `sql` over this stream.
+    pub(super) fn check(&self, compiler: &Compiler, sql: &str) -> Result<Checked, String> {
+        if !self.unknown.is_empty() && compiler.columns_of(sql, &self.schema)?.iter().any(|name| self.unknown.contains(name)) {
+            return Ok(Checked::Unknown);
+        }
+        compiler.type_of(sql, &self.schema).map(Checked::Known)
+    }
+
+    /// How rows of this stream get to a stage of `parallelism` instances without a key.
+    pub(super) fn spread(&self, parallelism: u32) -> Result<Partition, String> {
+        if self.parallelism == parallelism {
+            return Ok(Partition::Forward);
+        }
+        match &self.changes {
+            Some(changes) if parallelism > 1 && changes.key.is_empty() => Err(format!(
+                "parallelism {parallelism} cannot be had: changes of a key would get out of order; it must be {}",
+                self.parallelism
+            )),
+            Some(changes) if parallelism > 1 => Ok(Partition::Hash { columns: changes.key.clone() }),
+            _ => Ok(Partition::Rebalance),
+        }
+    }
+}
