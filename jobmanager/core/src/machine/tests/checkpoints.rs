@@ -3,6 +3,7 @@
 use levada_common::ids::{SubtaskIndex, Uid};
 
 use super::*;
+use crate::testing::inline_snapshot;
 
 fn triggered(effects: &[Effect]) -> Vec<(u64, Vec<String>)> {
     let of = |effect: &Effect| match effect {
@@ -204,4 +205,16 @@ fn ids_rise_over_attempts() {
     rig.effects.clear();
     rig.wait(1_000);
     assert_eq!(triggered(&rig.effects())[0].0, 2);
+}
+
+#[test]
+fn a_repeated_acknowledgement_without_files_is_one_too() {
+    let mut rig = Rig::running(exchange(2));
+    rig.wait(1_000);
+    rig.acknowledge(1, inline_snapshot(task(0, 0), b"a"));
+    rig.effects.clear();
+    rig.acknowledge(1, inline_snapshot(task(0, 0), b"a"));
+    assert_eq!(rig.effects(), []);
+    rig.acknowledge(1, inline_snapshot(task(0, 0), b"b"));
+    assert!(matches!(rig.effects()[..], [Effect::DiscardSnapshot { .. }]), "another one");
 }
