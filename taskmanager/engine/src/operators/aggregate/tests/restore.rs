@@ -150,6 +150,23 @@ fn panes_that_fire_before_they_are_saved_are_in_the_snapshot() {
 }
 
 #[test]
+fn a_pane_that_is_on_its_way_out_is_waited_for() {
+    let aggregate = spec(&["k"], tumbling(10), calls()[..1].to_vec());
+    let mut rig = Rig::new(&aggregate);
+    let rows: Vec<Row> = (0..9000).map(|n| (n, 0, 0)).collect();
+    rig.process(&rows);
+    let parts = rig.barrier(1);
+    rig.advance_blocked(9);
+    for _ in 0..5 {
+        assert!(rig.background(), "rows of the pane that fires are not saved yet");
+    }
+    rig.drain();
+    assert_eq!(rig.take_rows().len(), 9000);
+    let restored = store(parts, || rig.background());
+    assert_eq!(restored[0].batches.iter().map(arrow::record_batch::RecordBatch::num_rows).sum::<usize>(), 9000);
+}
+
+#[test]
 fn a_snapshot_that_is_given_up_disturbs_nothing() {
     for aggregate in [spec(&["k"], WindowSpec::Global, calls()), spec(&["k"], tumbling(10), calls())] {
         let mut rig = Rig::new(&aggregate);

@@ -185,6 +185,20 @@ impl Rig {
         self.drain();
     }
 
+    /// As `advance`, with the output blocked after its first batch.
+    pub(super) fn advance_blocked(&mut self, watermark: i64) {
+        self.operator.advance(Watermark(watermark)).expect("time goes on");
+        self.out.extend(self.operator.poll().expect("output is polled"));
+    }
+
+    /// Polls what is left.
+    pub(super) fn drain(&mut self) {
+        while let Some(batch) = self.operator.poll().expect("output is polled") {
+            assert!((1..=BATCH_ROWS_MAX).contains(&batch.num_rows()), "{} rows", batch.num_rows());
+            self.out.push(batch);
+        }
+    }
+
     pub(super) fn finish(&mut self) {
         self.operator.finish().expect("it ends");
         self.drain();
@@ -212,13 +226,6 @@ impl Rig {
     /// What was given since the last call, a text per row.
     pub(super) fn take_rows(&mut self) -> Vec<String> {
         std::mem::take(&mut self.out).iter().flat_map(rows_of).collect()
-    }
-
-    fn drain(&mut self) {
-        while let Some(batch) = self.operator.poll().expect("output is polled") {
-            assert!((1..=BATCH_ROWS_MAX).contains(&batch.num_rows()), "{} rows", batch.num_rows());
-            self.out.push(batch);
-        }
     }
 }
 
