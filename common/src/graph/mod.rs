@@ -5,6 +5,7 @@
 
 mod check;
 mod json;
+mod node;
 mod paths;
 mod read;
 mod report;

@@ -5,7 +5,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::read::{SINK, SOURCE, read_tree};
+use super::node::{SINK, SOURCE};
+use super::read::read_tree;
 use super::report::Keys;
 use super::tree::{Entry, Node, Value, join};
 use super::{GraphError, GraphErrors};

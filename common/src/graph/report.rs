@@ -33,13 +33,6 @@ pub(super) struct Keys {
     pub synonyms: &'static [(&'static str, &'static str)],
 }
 
-impl Keys {
-    /// Keys of a map in which nothing is left for later.
-    pub const fn only(allowed: &'static [&'static str]) -> Self {
-        Self { allowed, later: &[], synonyms: &[] }
-    }
-}
-
 /// The entries of a map whose keys were checked.
 pub(super) struct Fields<'t> {
     path: String,
@@ -87,7 +80,10 @@ impl Report {
             self.left_out += 1;
             return;
         }
-        self.errors.push(&self.lines, path, message);
+        let line = self.lines.of(path);
+        let cut = path.char_indices().map(|(at, _)| at).find(|at| *at > PATH_BYTES_MAX);
+        let path = cut.map_or_else(|| path.to_owned(), |at| format!("{}...", &path[..at]));
+        self.errors.0.push(GraphError { line, path, message: message.into() });
     }
 
     /// Whether no further defect is shown.

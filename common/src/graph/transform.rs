@@ -1,6 +1,6 @@
 //! Reads a node under `transforms:`, and checks that its clauses make sense together.
 
-use super::read::{Common, read_inputs};
+use super::node::{Common, read_inputs};
 use super::report::{At, Fields, Keys, Report};
 use super::tree::{Value, join, shown};
 use super::{GraphWindow, TransformNode};

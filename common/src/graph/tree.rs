@@ -181,11 +181,6 @@ impl Builder {
         matches!(self.stack.last(), Some(Frame::Map { key: None, .. }))
     }
 
-    /// Whether everything that was opened is closed and there is a tree.
-    pub fn is_complete(&self) -> bool {
-        self.stack.is_empty() && self.root.is_some()
-    }
-
     /// The tree, unless reading stopped, and what was refused.
     pub fn finish(self) -> (Option<Node>, GraphErrors) {
         (self.root.filter(|_| self.stack.is_empty()), GraphErrors(self.errors))

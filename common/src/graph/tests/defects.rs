@@ -1,0 +1,240 @@
+//! Bad documents: every defect is reported at once, with line and path.
+
+use super::{GOOD, errors};
+
+/// The error of `GOOD` with `from` replaced.
+fn after(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    errors(&GOOD.replacen(from, to, 1))
+}
+
+#[test]
+fn all_defects_are_reported_in_the_order_of_lines() {
+    let document = "\
+version: 2
+name: x
+settngs: {}
+settings: { parallelism: 0, state: { backend: rocksdb }, checkpoint: { interval: 10 } }
+sources:
+  a: { generate: {}, watermrk: { column: t } }
+  a/b: { generate: {} }
+transforms:
+  t: { inputs: [a, b], filter: x > 1, select: { y: [1] } }
+  t2: { inputs: [t2] }
+sinks:
+  a: { inputs: [t], print: {} }
+";
+    let expected = "\
+line 1: version: version 2 is not known; this release reads version 1
+line 3: settngs: unknown key \"settngs\"; did you mean \"settings\"? keys: version, name, settings, sources, transforms, sinks
+line 4: settings.parallelism: a whole number from 1 to 32768 is expected, found \"0\"
+line 4: settings.state.backend: `rocksdb` is not in this release; there are: memory, fs, filesystem, hashmap
+line 4: settings.checkpoint.interval: \"10\" has no unit; write a duration such as 10s or 10ms
+line 6: sources.a.watermrk: unknown key \"watermrk\"; did you mean \"watermark\"? keys: watermark, bad_records, parallelism
+line 7: sources.a/b: a name must not contain /
+line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, key_by, window, aggregate, having, select, changelog, bad_records, parallelism
+line 9: transforms.t.select.y: an SQL expression is expected, found a list
+line 12: sinks.a: the name \"a\" is taken: sources.a in line 6";
+    assert_eq!(errors(document), expected);
+}
+
+#[test]
+fn dangling_inputs_are_named_with_the_nearest_name() {
+    assert_eq!(
+        after("inputs: [words]", "inputs: [wrods, out, counts]"),
+        "line 11: transforms.counts.inputs[0]: there is no source or transform \"wrods\"; did you mean \"words\"?\n\
+         line 11: transforms.counts.inputs[1]: \"out\" is a sink, and a sink has no output\n\
+         line 11: transforms.counts.inputs[2]: \"counts\" reads itself"
+    );
+    assert_eq!(
+        after("inputs: [words]", "inputs: [words, words]"),
+        "line 11: transforms.counts.inputs[1]: input \"words\" stands here twice"
+    );
+    assert!(after("inputs: [words]", "inputs: []").contains("at least one input is expected"));
+    assert!(after("    inputs: [words]\n", "").contains("`inputs` is missing"));
+}
+
+#[test]
+fn cycles_are_named() {
+    let message = after("inputs: [text]", "inputs: [text, counts]");
+    assert_eq!(message, "line 7: transforms.words: nodes read each other in a cycle: words -> counts -> words");
+    let ring = "version: 1\nname: x\nsources: {s: {generate: {}}}\ntransforms:\n  a: {inputs: [s, c]}\n  b: {inputs: [a]}\n  c: {inputs: [b]}\nsinks: {k: {inputs: [c], print: {}}}\n";
+    assert_eq!(errors(ring), "line 5: transforms.a: nodes read each other in a cycle: a -> b -> c -> a");
+}
+
+#[test]
+fn nodes_without_effect_are_named() {
+    let message = after("transforms:\n", "  idle:\n    generate: {}\ntransforms:\n  x: { inputs: [idle] }\n");
+    assert_eq!(
+        message,
+        "line 6: sources.idle: \"idle\" has no effect: no sink is reached from it\nline 9: transforms.x: \"x\" has no effect: nothing reads it"
+    );
+    assert_eq!(errors("version: 1\nname: x\n"), "line 1: the job has no source\nline 1: the job has no sink");
+    let empty = errors("version: 1\nname: x\nsources:\nsinks: {}\n");
+    assert_eq!(empty, "line 3: sources: the job has no source\nline 4: sinks: the job has no sink");
+}
+
+#[test]
+fn names_that_clash_or_are_bad_are_refused() {
+    assert_eq!(after("  out:", "  words:"), "line 15: sinks.words: the name \"words\" is taken: transforms.words in line 7");
+    let twice = after("  counts:", "  words:");
+    assert!(twice.starts_with("line 10: transforms: the key \"words\" stands here twice, first in line 7"), "{twice}");
+    let long = "x".repeat(1_000);
+    for (name, defect) in [
+        ("\"\"", "must not be empty"),
+        ("\" \"", "must not be blank"),
+        ("..", "cannot be a name"),
+        (&*long, "at most 128 bytes"),
+        ("\"a\\nb\"", "must not contain \\n"),
+    ] {
+        let message = after("  out:", &format!("  {name}:"));
+        assert!(message.contains(defect), "{message}");
+        assert!(message.len() < 1_000, "{message}");
+    }
+    let json =
+        format!("{{\"version\": 1, \"name\": \"x\", \"sources\": {{ \"{}\": {{}} }}, \"sinks\": {{}} }}", "x".repeat(10_000));
+    assert!(errors(&json).contains("a name has at most 128 bytes, this one has 10000"));
+    assert!(errors(&json).lines().all(|line| line.len() < 1_000));
+    assert!(after("name: words", "name: ''").contains("the job's name is expected, found nothing"));
+    assert!(after("name: words\n", "").contains("the job has no name"));
+    assert!(after("version: 1\n", "").contains("write `version: 1`"));
+}
+
+#[test]
+fn clauses_that_make_no_sense_are_refused() {
+    let clause = |text: &str| after("select: { word: unnest(split(line)) }", text);
+    for (text, expected) in [
+        ("window: same", "words.window: a window needs an `aggregate`"),
+        ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate`"),
+        ("having: x > 1", "a condition on rows is a `where`"),
+        ("changelog: full", "only a running `aggregate`"),
+        ("order_by: x", "`order_by` is not in this release"),
+        ("limit: 3", "`limit` is not in this release"),
+        ("with_ties: true", "`with_ties` is not in this release"),
+        ("select: {}", "at least one column"),
+        ("select: { _op: 1 }", "reserved for changelogs"),
+        ("select: { x: }", "an SQL expression is expected, found nothing"),
+        ("where: ''", "an SQL expression is expected, found nothing"),
+        ("group_by: [x]", "did you mean \"key_by\""),
+        ("wher: x", "did you mean \"where\""),
+    ] {
+        let message = clause(text);
+        assert!(message.contains(expected) && message.starts_with("line 9:"), "{text}: {message}");
+    }
+    let window = |text: &str| after("key_by: [word]", &format!("window: {text}"));
+    for (text, expected) in [
+        ("{ sliding: { size: 10s, slide: 2s } }", "`sliding` is not in this release"),
+        ("{ session: { gap: 10s } }", "`session` is not in this release"),
+        ("session", "not in this release"),
+        ("{ tumbling: { size: 0s } }", "0s is too short; at least 1ms"),
+        ("{ tumbling: { size: 10s, offset: 10s } }", "the offset must be less than the size"),
+        ("{ tumbling: { size: 10s, lateness: 1s } }", "`lateness` is not in this release"),
+        ("{ tumbling: { } }", "`size` is missing"),
+        ("{ tumbling: 10s }", "a map is expected, found a value"),
+        ("{ }", "is expected"),
+        ("hourly", "\"hourly\" is not known"),
+        ("[same]", "a map is expected, found a list"),
+        ("{ tumbling: { size: 10 } }", "\"10\" has no unit"),
+        ("{ tumbling: { size: 400000d } }", "too long"),
+    ] {
+        let message = window(text);
+        assert!(message.contains(expected) && message.starts_with("line 12:"), "{text}: {message}");
+    }
+    assert!(after("key_by: [word]", "window: same\n    changelog: full").contains("emits each row once"));
+    assert!(after("key_by: [word]", "key_by: []").contains("leave `key_by` out"));
+    assert!(after("key_by: [word]", "key_by: [a, a]").contains("column \"a\" stands here twice"));
+}
+
+#[test]
+fn settings_are_checked() {
+    let setting = |text: &str| after("name: words", &format!("name: words\nsettings: {{ {text} }}"));
+    for (text, expected) in [
+        ("parallelism: 200, max_parallelism: 100", "a whole number from 1 to 100"),
+        ("max_parallelism: 40000", "a whole number from 1 to 32768"),
+        ("state: { backend: disk }", "there are: memory, fs"),
+        ("state: { backend: 7 }", "\"7\" is not known"),
+        ("state: { inline_threshold: 2MiB }", "at most 1MiB"),
+        ("state: { max-state-size: 5MiB }", "did you mean \"max_state_size\""),
+        ("checkpoint: { interval: 5ms }", "at least 10ms"),
+        ("checkpoint: { dir: /var/ck }", "has no scheme"),
+        ("checkpoint: { dir: 'file:///' }", "root directory"),
+        ("checkpoint: { dir: 's3://b/c' }", "not in this release"),
+        ("checkpoint: { num_retained: 0 }", "from 1 to"),
+        ("checkpoint: { max_concurrent: 2 }", "`max_concurrent` is not in this release"),
+        ("checkpoint: { mode: exactly_once }", "did you mean \"exactly-once\""),
+        ("checkpoint: 10s", "a map is expected"),
+        ("restart: exponential-delay", "`exponential-delay` is not in this release; there are: none, fixed-delay"),
+        ("restart: { attempts: 1 }", "`strategy` is missing"),
+        ("restart: { strategy: none, attempts: 1 }", "means nothing with"),
+        ("batch: { rows: 0 }", "from 1 to 65536"),
+        ("batch: [1]", "a map is expected, found a list"),
+    ] {
+        let message = setting(text);
+        assert!(message.contains(expected) && message.starts_with("line 3:"), "{text}: {message}");
+    }
+}
+
+#[test]
+fn connectors_are_one_key() {
+    let node = |text: &str| after("file: { path: in.txt }", text);
+    assert!(node("parallelism: 1").contains("a source names its connector"));
+    let two = node("file: { path: x }\n    nexmark: {}");
+    assert!(two.contains("line 4: sources.text: a source has one connector, found file, nexmark"), "{two}");
+    assert!(node("file: x.txt").contains("sources.text.file: a map is expected, found a value"));
+    assert!(node("file: { n: 99999999999999999999 }").contains("too large; write it in quotes"));
+    assert!(node("file: {}\n    bad_records: ignore").contains("there are: fail, drop"));
+    assert!(node("file: {}\n    bad_records: dead_letter").contains("not in this release"));
+    assert!(node("file: {}\n    parallelism: x").contains("a whole number from 1 to 32768 is expected, found \"x\""));
+    assert!(node("file: {}\n    watermark: 5s").contains("`none` or a map"));
+    assert!(node("file: {}\n    watermark: { delay: 5s }").contains("did you mean \"disorder\""));
+}
+
+#[test]
+fn what_yaml_has_and_a_job_does_not_need_is_refused() {
+    for (document, expected) in [
+        ("", "the document is empty"),
+        ("# nothing\n", "the document is empty"),
+        ("~", "the document is empty"),
+        ("[1, 2]", "a map is expected, found a list"),
+        ("just text", "a map is expected, found a value"),
+        ("a: &x 1\nb: *x", "line 2: b: aliases (`*name`) are not supported"),
+        ("a: &x 1", "line 1: a: anchors (`&name`) are not supported"),
+        ("<<: {a: 1}", "merge keys"),
+        ("a: !!str 1", "tags"),
+        ("a: 1\n---\nb: 2", "a second document starts here"),
+        ("a: [", "this is not YAML"),
+        ("a: 1\n b: 2\n", "this is not YAML"),
+        ("{\"a\": 1,,}", "line 1: this is not JSON"),
+        ("{\"version\": 1,\n \"name\" \"x\"}", "line 2: this is not JSON: `:` is missing"),
+        ("{\"version\": 1} x", "this is not JSON: something follows"),
+        ("? [a]\n: 1", "a key is a text"),
+    ] {
+        let message = errors(document);
+        assert!(message.contains(expected), "{document:?}: {message}");
+    }
+}
+
+#[test]
+fn limits_hold() {
+    let job_of = |count: usize| {
+        let nodes: String = (0..count).map(|n| format!("  n{n}: {{inputs: [a]}}\n")).collect();
+        format!("version: 1\nname: x\nsources: {{a: {{generate: {{}}}}}}\ntransforms:\n{nodes}")
+    };
+    assert!(errors(&job_of(50_000)).contains("at most 1048576 are allowed"));
+    assert!(errors(&job_of(30_000)).contains("more than 100000 values"));
+    assert!(errors(&job_of(15_000)).contains("the job has 15001 nodes; at most 1000 are allowed"));
+    let nodes: String = (0..998).map(|n| format!("  n{n}: {{inputs: [missing{n}]}}\n")).collect();
+    let many = errors(&format!(
+        "version: 1\nname: x\nsources: {{a: {{generate: {{}}}}}}\ntransforms:\n{nodes}sinks: {{k: {{inputs: [n1], print:}}}}\n"
+    ));
+    assert_eq!(many.lines().count(), 201);
+    assert!(many.ends_with("798 further errors are not shown"), "{many}");
+    for deep in
+        [format!("a: {}{}", "[".repeat(200), "]".repeat(200)), format!("{{\"a\": {}1{}}}", "[".repeat(200), "]".repeat(200))]
+    {
+        assert!(errors(&deep).contains("nested more than 128 deep"), "{}", errors(&deep));
+    }
+    assert!(errors(&"- ".repeat(10_000)).contains("nested more than 128 deep"));
+    assert!(errors(&" ".repeat(2 << 20)).contains("at most 1048576 are allowed"));
+    assert!(errors(&format!("[{}]", "1,".repeat(200_000))).contains("more than 100000 values"));
+}

@@ -1,0 +1,150 @@
+//! Good documents mean what they say.
+
+use serde_json::json;
+
+use super::super::*;
+use super::GOOD;
+use crate::plan::{BackendKind, CheckpointMode, RestartSettings};
+
+#[test]
+fn a_job_is_read() {
+    let graph = parse(GOOD).expect("a good job");
+    assert_eq!(graph.name, "words");
+    assert_eq!(graph.sources[0].connector, "file");
+    assert_eq!(graph.sources[0].options, *json!({ "path": "in.txt" }).as_object().expect("a map"));
+    assert_eq!(graph.transforms[0].select, Some(vec![("word".into(), "unnest(split(line))".into())]));
+    assert_eq!(graph.transforms[1].key_by, Some(vec!["word".into()]));
+    assert_eq!(graph.transforms[1].aggregate, Some(vec![("n".into(), "count(*)".into())]));
+    assert_eq!(graph.sinks[0].inputs, [Uid::new("counts")]);
+    assert_eq!(graph.lines.of("transforms.counts.aggregate.n"), 13);
+    assert_eq!(graph.lines.of("transforms.counts.aggregate.n.deeper"), 13);
+    assert_eq!(graph.lines.of("transforms.counts.key_by[0]"), 12);
+}
+
+#[test]
+fn everything_that_can_be_set_is_read() {
+    let document = "\
+version: 1
+name: all
+settings:
+  parallelism: 2
+  max_parallelism: 256
+  state: { backend: hashmap, max_state_size: 1MiB, inline_threshold: 0 }
+  checkpoint:
+    interval: 1h30m
+    timeout: 10s
+    min_pause: 100ms
+    tolerable_failures: 0
+    num_retained: 2
+    dir: file:///var/ck
+    mode: at-least-once
+    retention: delete
+  restart: { strategy: fixed-delay, attempts: 3, delay: 0s }
+  batch: { rows: 100, timeout: 5ms }
+sources:
+  bids:
+    nexmark: { events: 10, nested: { list: [1, 2.5, true, null, '3', -7] } }
+    watermark: { column: dateTime, disorder: 2s, step: 0s, idleness: off }
+    bad_records: drop
+    parallelism: 4
+transforms:
+  per_minute:
+    inputs: bids
+    where: price > 100
+    window: { tumbling: { size: 1m, offset: 10s } }
+    aggregate: { z: count(*), a: max(price) }
+    having: z > 1
+    select:
+      zero: 0
+      text: 'it''s'
+      nothing: null
+sinks:
+  out: { inputs: [per_minute], blackhole: }
+";
+    let graph = parse(document).expect("a good job");
+    let settings = &graph.settings;
+    assert_eq!((settings.parallelism, settings.max_parallelism), (Some(2), Some(256)));
+    assert_eq!(settings.backend, Some(BackendKind::Fs));
+    assert_eq!((settings.max_state_size_bytes, settings.inline_threshold_bytes), (Some(1 << 20), Some(0)));
+    assert_eq!((settings.batch_rows_max, settings.buffer_timeout_ms), (Some(100), Some(5)));
+    assert_eq!(settings.restart, Some(RestartSettings::FixedDelay { attempts: 3, delay_ms: 0 }));
+    let checkpoint = GraphCheckpoint {
+        interval_ms: Some(Some(5_400_000)),
+        timeout_ms: Some(10_000),
+        min_pause_ms: Some(100),
+        tolerable_failures: Some(0),
+        num_retained: Some(2),
+        dir: Some("file:///var/ck".into()),
+        mode: Some(CheckpointMode::AtLeastOnce),
+        retain: Some(false),
+    };
+    assert_eq!(settings.checkpoint, Some(checkpoint));
+    let source = &graph.sources[0];
+    assert_eq!(source.options["nested"], json!({ "list": [1, 2.5, true, null, "3", -7] }));
+    assert_eq!((source.bad_records, source.parallelism), (BadRecordPolicy::Drop, Some(4)));
+    let watermark = WatermarkSetting::Column {
+        column: Some("dateTime".into()),
+        disorder_ms: Some(2_000),
+        step_ms: Some(0),
+        idleness_ms: Some(None),
+    };
+    assert_eq!(source.watermark, watermark);
+    let transform = &graph.transforms[0];
+    assert_eq!(transform.window, Some(GraphWindow::Tumbling { size_ms: 60_000, offset_ms: 10_000 }));
+    let select = [("zero", "0"), ("text", "it's"), ("nothing", "null")];
+    assert_eq!(transform.select, Some(select.map(|(name, sql)| (name.to_owned(), sql.to_owned())).to_vec()));
+    assert_eq!(transform.aggregate.as_ref().map(|calls| calls[0].0.as_str()), Some("z"), "maps keep their order");
+    assert!(graph.sinks[0].options.is_empty());
+}
+
+#[test]
+fn short_forms_are_read() {
+    let with = |setting: &str| {
+        parse(&GOOD.replace("name: words", &format!("name: words\nsettings: {{ {setting} }}"))).expect(setting).settings
+    };
+    assert_eq!(with("checkpoint:").checkpoint, Some(GraphCheckpoint::default()));
+    assert_eq!(with("checkpoint: {}").checkpoint, Some(GraphCheckpoint::default()));
+    assert_eq!(with("checkpoint: false").checkpoint, None);
+    assert_eq!(with("checkpoint: { interval: off }").checkpoint.and_then(|checkpoint| checkpoint.interval_ms), Some(None));
+    assert_eq!(with("restart: none").restart, Some(RestartSettings::None));
+    let window = |window: &str| {
+        let document = GOOD.replace("key_by: [word]", &format!("window: {window}"));
+        parse(&document).expect(window).transforms[1].window.clone()
+    };
+    assert_eq!(window("same"), Some(GraphWindow::Same));
+    assert_eq!(window("global"), Some(GraphWindow::Global));
+    let source =
+        parse(&GOOD.replace("file: { path: in.txt }", "file: { path: in.txt }\n    watermark: none")).expect("no watermark");
+    assert_eq!(source.sources[0].watermark, WatermarkSetting::None);
+}
+
+#[test]
+fn json_is_read_with_its_escapes_tabs_and_lines() {
+    let document = "{\n\t\"version\": 1, \"name\": \"\\ud83d\\ude00 \\u00e4\\n\",\n\t\"sources\": { \"a\": { \"generate\": { \"n\": 1e3, \"rate\": -0.5, \"big\": 18446744073709551615 } } },\r\n\t\"sinks\": { \"b\": { \"inputs\": [\"a\"],\n\t\t\"print\": null } } }\n";
+    let message = super::errors(document);
+    assert_eq!(message, "line 2: name: a name must not contain \\n");
+    let graph = parse(&document.replace("\\n\"", "\"")).expect("a good job");
+    assert_eq!(graph.name, "😀 ä");
+    assert_eq!(graph.sources[0].options["big"], json!(u64::MAX));
+    assert_eq!(graph.sources[0].options["n"], json!(1000.0));
+    assert_eq!(graph.lines.of("sinks.b.print"), 5);
+}
+
+#[test]
+fn braces_without_quotes_are_yaml() {
+    parse("{version: 1, name: x, sources: {a: {generate: {}}}, sinks: {b: {inputs: [a], print: {},},},}").expect("flow style");
+}
+
+#[test]
+fn unusual_names_are_names() {
+    for name in ["ä", "😀", "a b", "x.y", "123", "on", "~x"] {
+        let graph = parse(&GOOD.replace("counts", &format!("\"{name}\""))).expect(name);
+        assert_eq!(graph.transforms[1].uid.as_str(), name);
+    }
+}
+
+#[test]
+fn a_byte_order_mark_and_windows_line_ends_do_no_harm() {
+    let graph = parse(&format!("\u{feff}{}", GOOD.replace('\n', "\r\n"))).expect("a good job");
+    assert_eq!(graph.lines.of("sinks.out"), 15);
+}
