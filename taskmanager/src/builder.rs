@@ -1,0 +1,244 @@
+//! Starts a TaskManager, with the connectors that its binary brings, and holds it while it runs.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_common::config::{HostPort, TaskManagerConfig};
+use levada_common::declaration::{CustomSink, CustomSource};
+use levada_common::ids::TaskManagerId;
+use levada_connectors::Registry as Connectors;
+use levada_engine::sink::SinkFactory;
+use levada_engine::source::SourceFactory;
+use levada_engine::task::Environment;
+use levada_proto::{PROTOCOL, v1};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::error::TaskManagerError;
+use crate::http::{self, Pages};
+use crate::manager::{Event, Manager, Tools};
+use crate::metrics::ProcessFigures;
+use crate::net::registry::Registry;
+use crate::net::server;
+use crate::observer::Observer;
+use crate::registration::Registration;
+use crate::runner::Surroundings;
+use crate::runtimes::Runtimes;
+
+/// Time that tasks have to end at a shutdown.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A TaskManager before it starts: settings, and the connectors that its binary brings beside the built-in ones.
+///
+/// ```no_run
+/// # async fn start(config: levada_common::config::TaskManagerConfig) -> Result<(), levada_taskmanager::TaskManagerError> {
+/// let task_manager = levada_taskmanager::Builder::new(config).start().await?;
+/// println!("data port: {}", task_manager.data_address());
+/// task_manager.shutdown().await;
+/// # Ok(()) }
+/// ```
+pub struct Builder {
+    config: TaskManagerConfig,
+    connectors: Connectors,
+    custom_sources: Vec<CustomSource>,
+    custom_sinks: Vec<CustomSink>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Builder {
+    /// A TaskManager with these settings and the built-in connectors.
+    pub fn new(config: TaskManagerConfig) -> Self {
+        let (custom_sources, custom_sinks) = (Vec::new(), Vec::new());
+        Self { config, connectors: levada_connectors::registry(), custom_sources, custom_sinks, observer: None }
+    }
+
+    /// Adds a source. Its declaration travels with the registration; one of the same name is replaced.
+    pub fn source(mut self, declaration: CustomSource, factory: SourceFactory) -> Self {
+        self.connectors.add_source(declaration.clone(), factory);
+        self.custom_sources.retain(|known| known.name != declaration.name);
+        self.custom_sources.push(declaration);
+        self
+    }
+
+    /// Adds a sink. Its declaration travels with the registration; one of the same name is replaced.
+    pub fn sink(mut self, declaration: CustomSink, factory: SinkFactory) -> Self {
+        self.connectors.add_sink(declaration.clone(), factory);
+        self.custom_sinks.retain(|known| known.name != declaration.name);
+        self.custom_sinks.push(declaration);
+        self
+    }
+
+    /// Lets a benchmark watch.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Listens on both ports and begins to register; does not wait for the JobManager.
+    ///
+    /// Errors: as `TaskManagerError` says; nothing runs then.
+    pub async fn start(self) -> Result<TaskManager, TaskManagerError> {
+        let (data, data_local) = listen(&self.config.bind, self.config.data_port, "taskmanager.data_port")?;
+        let (http, http_local) = listen(&self.config.bind, self.config.http_port, "taskmanager.http_port")?;
+        let data_address = HostPort::new(&self.config.advertise, data_local.port()).to_string();
+        let runtimes = Runtimes::start()?;
+        let id = TaskManagerId::generate();
+        let hello = self.hello(id, &data_address)?;
+        let (shutdown, tracker) = (CancellationToken::new(), TaskTracker::new());
+        let (events, inbox) = unbounded_channel();
+        let (registered, is_registered) = watch::channel(false);
+        let (board, registry) = (Arc::new(Board::default()), Arc::new(Registry::default()));
+        let tools = Tools {
+            slots: self.config.slots,
+            surroundings: self.surroundings(&runtimes),
+            data: runtimes.data(),
+            snapshots: runtimes.snapshots(),
+            registry: Arc::clone(&registry),
+            peers: Arc::default(),
+            board: Arc::clone(&board),
+            events: events.clone(),
+        };
+        let registration = Registration {
+            address: self.config.job_manager.to_string(),
+            hello,
+            events: events.clone(),
+            board: Arc::clone(&board),
+            orphan_timeout: self.config.orphan_timeout,
+            ask_timeout: self.config.ask_timeout,
+            registered,
+            shutdown: shutdown.clone(),
+        };
+        let pages = Pages { board, registered: is_registered, figures: self.figures() };
+        let (control, data_runtime) = (runtimes.control(), runtimes.data());
+        let stop = shutdown.clone();
+        tracker.spawn_on(async move { server::serve(data.into_async(), registry, stop).await }, &data_runtime);
+        let stop = shutdown.clone();
+        tracker.spawn_on(async move { http::serve(http.into_async(), pages, stop).await }, &control);
+        tracker.spawn_on(Manager::new(tools).run(inbox), &control);
+        tracker.spawn_on(registration.run(), &control);
+        tracker.close();
+        tracing::info!(%id, data = data_address, http = %http_local, slots = self.config.slots, "TaskManager is up");
+        Ok(TaskManager { id, data_address, http_address: http_local, events, shutdown, tracker, _runtimes: runtimes })
+    }
+
+    fn surroundings(&self, runtimes: &Runtimes) -> Surroundings {
+        let environment = Environment {
+            compiler: Arc::new(levada_sql::Compiler::new()),
+            sources: self.connectors.sources.clone(),
+            sinks: self.connectors.sinks.clone(),
+        };
+        Surroundings {
+            environment: Arc::new(environment),
+            io: runtimes.data(),
+            clock: Clock::default(),
+            observer: self.observer.clone(),
+        }
+    }
+
+    fn figures(&self) -> ProcessFigures {
+        ProcessFigures {
+            slots: self.config.slots,
+            registered: false,
+            network_memory_bytes: self.config.network_memory_bytes,
+            heap_state_bytes: self.config.heap_state_bytes,
+        }
+    }
+
+    fn hello(&self, id: TaskManagerId, data_address: &str) -> Result<v1::Hello, TaskManagerError> {
+        let fail = |name: &str, source| TaskManagerError::Declaration { name: name.into(), source };
+        let sources = self.custom_sources.iter();
+        let sources = sources.map(|custom| serde_json::to_string(custom).map_err(|error| fail(&custom.name, error)));
+        let sinks = self.custom_sinks.iter();
+        let sinks = sinks.map(|custom| serde_json::to_string(custom).map_err(|error| fail(&custom.name, error)));
+        Ok(v1::Hello {
+            task_manager_id: id.to_string(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            protocol: PROTOCOL,
+            slots: self.config.slots,
+            data_address: data_address.into(),
+            memory_total_bytes: self.config.memory_total_bytes,
+            network_memory_bytes: self.config.network_memory_bytes,
+            heap_state_bytes: self.config.heap_state_bytes,
+            custom_sources_json: sources.collect::<Result<_, _>>()?,
+            custom_sinks_json: sinks.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// A listener that no runtime has yet.
+struct Listener(StdListener);
+
+impl Listener {
+    /// Contract: called on the runtime that will own it.
+    fn into_async(self) -> TcpListener {
+        TcpListener::from_std(self.0).expect("the listener does not block")
+    }
+}
+
+fn listen(host: &str, port: u16, setting: &'static str) -> Result<(Listener, SocketAddr), TaskManagerError> {
+    let fail = |source| TaskManagerError::Bind { address: HostPort::new(host, port).to_string(), setting, source };
+    let listener = StdListener::bind((host, port)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    let address = listener.local_addr().map_err(fail)?;
+    Ok((Listener(listener), address))
+}
+
+/// A TaskManager that runs. Dropping it ends it at once; its tasks' threads end on their own soon after.
+pub struct TaskManager {
+    id: TaskManagerId,
+    data_address: String,
+    http_address: SocketAddr,
+    events: UnboundedSender<Event>,
+    shutdown: CancellationToken,
+    tracker: TaskTracker,
+    _runtimes: Runtimes,
+}
+
+impl TaskManager {
+    /// Its id, drawn at its start.
+    pub fn id(&self) -> TaskManagerId {
+        self.id
+    }
+
+    /// host:port under which other TaskManagers reach it.
+    pub fn data_address(&self) -> &str {
+        &self.data_address
+    }
+
+    /// Where its HTTP port listens.
+    pub fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+
+    /// Waits until everything of it has ended, which happens only after a shutdown.
+    pub async fn join(&self) {
+        self.tracker.wait().await;
+    }
+
+    /// Cancels its tasks, waits a while for them, leaves the JobManager and closes the ports.
+    pub async fn shutdown(self) {
+        let (answer, all_ended) = oneshot::channel();
+        if self.events.send(Event::Shutdown(answer)).is_ok() {
+            let _ = tokio::time::timeout(SHUTDOWN_PATIENCE, all_ended).await;
+        }
+        self.shutdown.cancel();
+        let _ = tokio::time::timeout(SHUTDOWN_PATIENCE, self.join()).await;
+    }
+}
+
+impl Drop for TaskManager {
+    fn drop(&mut self) {
+        let (answer, _) = oneshot::channel();
+        let _ = self.events.send(Event::Shutdown(answer));
+        self.shutdown.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests;

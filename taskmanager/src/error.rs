@@ -1,0 +1,37 @@
+//! What can keep a TaskManager from starting.
+
+use std::io;
+
+/// Why a TaskManager does not start, or did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskManagerError {
+    /// A port cannot be listened on.
+    #[error("listening on {address} ({setting}) failed")]
+    Bind {
+        /// The address.
+        address: String,
+        /// The setting that names it.
+        setting: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A runtime cannot be made.
+    #[error("starting the {name} threads failed")]
+    Runtime {
+        /// Which.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A declaration cannot travel.
+    #[error("the declaration of connector \"{name}\" cannot be written as JSON")]
+    Declaration {
+        /// The connector.
+        name: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+}

@@ -1,0 +1,168 @@
+//! Prometheus metrics of a TaskManager: their names, in one table, and the text.
+//!
+//! Read from the tasks' own counters when someone asks; nothing is counted twice, and no registry is global.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use levada_engine::metrics::NodeMetrics;
+
+use crate::task::TaskHandle;
+
+/// A metric of a task, labelled `job`, `task`, `subtask`.
+struct TaskMetric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&TaskHandle) -> Option<f64>,
+}
+
+/// A metric of a node, labelled `job`, `node`, `subtask`.
+struct NodeMetric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&NodeMetrics) -> u64,
+}
+
+fn seconds(ns: u64) -> Option<f64> {
+    Some(ns as f64 / 1e9)
+}
+
+/// Every metric of a task.
+const TASK_METRICS: [TaskMetric; 5] = [
+    TaskMetric {
+        name: "levada_task_busy_seconds_total",
+        kind: "counter",
+        help: "Time spent working.",
+        value: |task| seconds(task.metrics.busy_ns.load(Relaxed)),
+    },
+    TaskMetric {
+        name: "levada_task_blocked_seconds_total",
+        kind: "counter",
+        help: "Time spent waiting for room in the output.",
+        value: |task| seconds(task.metrics.blocked_ns.load(Relaxed)),
+    },
+    TaskMetric {
+        name: "levada_task_idle_seconds_total",
+        kind: "counter",
+        help: "Time spent waiting for input.",
+        value: |task| seconds(task.metrics.idle_ns.load(Relaxed)),
+    },
+    TaskMetric {
+        name: "levada_task_snapshot_sync_seconds",
+        kind: "gauge",
+        help: "Duration of the newest snapshot's synchronous part.",
+        value: |task| seconds(task.metrics.snapshot_sync_ns.load(Relaxed)),
+    },
+    TaskMetric {
+        name: "levada_task_watermark_milliseconds",
+        kind: "gauge",
+        help: "Watermark at the task's input or source, milliseconds since 1970; absent before the first.",
+        value: |task| {
+            let watermark = task.metrics.watermark_ms.load(Relaxed);
+            (watermark != i64::MIN).then_some(watermark as f64)
+        },
+    },
+];
+
+/// Every metric of a node.
+const NODE_METRICS: [NodeMetric; 6] = [
+    NodeMetric {
+        name: "levada_node_rows_in_total",
+        kind: "counter",
+        help: "Rows that came in; for a source, rows read.",
+        value: |node| node.rows_in.load(Relaxed),
+    },
+    NodeMetric {
+        name: "levada_node_rows_out_total",
+        kind: "counter",
+        help: "Rows that went out.",
+        value: |node| node.rows_out.load(Relaxed),
+    },
+    NodeMetric {
+        name: "levada_node_late_rows_total",
+        kind: "counter",
+        help: "Rows dropped because their window had fired.",
+        value: |node| node.late_rows.load(Relaxed),
+    },
+    NodeMetric {
+        name: "levada_node_bad_records_total",
+        kind: "counter",
+        help: "Rows dropped by the bad-record policy.",
+        value: |node| node.bad_records.load(Relaxed),
+    },
+    NodeMetric {
+        name: "levada_node_state_keys",
+        kind: "gauge",
+        help: "Keys, or (window, key) pairs, in the state.",
+        value: |node| node.state_keys.load(Relaxed),
+    },
+    NodeMetric {
+        name: "levada_node_state_bytes",
+        kind: "gauge",
+        help: "Bytes of working state, as far as they are counted.",
+        value: |node| node.state_bytes.load(Relaxed),
+    },
+];
+
+/// Figures of the whole process.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessFigures {
+    /// Slots.
+    pub slots: u32,
+    /// Whether the TaskManager is registered.
+    pub registered: bool,
+    /// Memory for channels, in bytes.
+    pub network_memory_bytes: u64,
+    /// Memory for state on the heap, in bytes.
+    pub heap_state_bytes: u64,
+}
+
+/// All metrics in Prometheus' text format.
+pub fn render(figures: ProcessFigures, tasks: &[Arc<TaskHandle>]) -> String {
+    let mut text = String::new();
+    let process = [
+        ("levada_taskmanager_slots", "Slots of this TaskManager.", figures.slots as f64),
+        ("levada_taskmanager_registered", "1 while registered at the JobManager.", f64::from(u8::from(figures.registered))),
+        ("levada_taskmanager_tasks", "Tasks that run here.", tasks.len() as f64),
+        ("levada_taskmanager_network_memory_bytes", "Memory for channels.", figures.network_memory_bytes as f64),
+        ("levada_taskmanager_heap_state_bytes", "Memory for state on the heap.", figures.heap_state_bytes as f64),
+    ];
+    for (name, help, value) in process {
+        head(&mut text, name, "gauge", help);
+        let _ = writeln!(text, "{name} {value}");
+    }
+    for metric in &TASK_METRICS {
+        head(&mut text, metric.name, metric.kind, metric.help);
+        for task in tasks {
+            if let Some(value) = (metric.value)(task) {
+                sample(&mut text, metric.name, task, ("task", &task.vertex_name), value);
+            }
+        }
+    }
+    for metric in &NODE_METRICS {
+        head(&mut text, metric.name, metric.kind, metric.help);
+        for (task, node) in tasks.iter().flat_map(|task| task.nodes.iter().map(move |node| (task, node))) {
+            sample(&mut text, metric.name, task, ("node", node.uid.as_str()), (metric.value)(node) as f64);
+        }
+    }
+    text
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn sample(text: &mut String, name: &str, task: &TaskHandle, label: (&str, &str), value: f64) {
+    let (key, label) = label;
+    let (job, subtask) = (escaped(&task.job_name), task.task.subtask);
+    let id = task.attempt.job;
+    let _ = writeln!(text, "{name}{{job=\"{job}\",job_id=\"{id}\",{key}=\"{}\",subtask=\"{subtask}\"}} {value}", escaped(label));
+}
+
+/// A label's value: backslash, quote and newline are escaped.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,201 @@
+//! What a task is restored from: fetched, verified and decoded before the task starts, off its thread.
+//!
+//! Must never know: what a state means. Invariant: no byte is decoded whose length and CRC-32C are not those that were noted.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
+use levada_common::checkpoint::StateKind;
+use levada_common::fault::{Failure, Fault, Retry};
+use levada_common::ids::{AttemptId, TaskId, Uid};
+use levada_common::plan::Plan;
+use levada_common::storage::{Storage, StorageError};
+use levada_engine::operator::RestoredState;
+use levada_proto::convert::{RestorePlace, RestoreState};
+use levada_state::format::{decode_range, verify};
+use tokio::sync::Semaphore;
+
+use crate::rpc::JobManager;
+use crate::upload::key_groups;
+
+/// What a task had, by node.
+pub type Restored = BTreeMap<Uid, Vec<RestoredState>>;
+
+/// States that are fetched at once by one deployment.
+const FETCHES_MAX: usize = 8;
+
+/// Restores the tasks of one deployment.
+pub struct Restorer {
+    attempt: AttemptId,
+    plan: Arc<Plan>,
+    job_manager: JobManager,
+    permits: Semaphore,
+    directories: Mutex<HashMap<String, Arc<Storage>>>,
+}
+
+impl Restorer {
+    /// A restorer of the tasks of `attempt`.
+    pub fn new(attempt: AttemptId, plan: Arc<Plan>, job_manager: JobManager) -> Arc<Self> {
+        let (permits, directories) = (Semaphore::new(FETCHES_MAX), Mutex::default());
+        Arc::new(Self { attempt, plan, job_manager, permits, directories })
+    }
+
+    /// What `task` had, by node: the states of one name are put together in the order in which they are given.
+    pub async fn restore(&self, task: TaskId, states: Vec<RestoreState>) -> Result<Restored, Failure> {
+        let fetched = states.into_iter().map(|state| async move {
+            let batches = self.fetch(task, &state).await?;
+            Ok::<_, Failure>((state, batches))
+        });
+        let mut restored = Restored::new();
+        for (state, batches) in futures::future::try_join_all(fetched).await? {
+            let of_node = restored.entry(state.uid).or_default();
+            match of_node.iter_mut().find(|known| known.name == state.name && known.kind == state.kind) {
+                Some(known) => known.batches.extend(batches),
+                None => of_node.push(RestoredState { name: state.name, kind: state.kind, batches }),
+            }
+        }
+        Ok(restored)
+    }
+
+    async fn fetch(&self, task: TaskId, state: &RestoreState) -> Result<Vec<RecordBatch>, Failure> {
+        let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        let bytes = match &state.place {
+            RestorePlace::Inline(id) => self.job_manager.fetch_state(self.attempt, *id, state.length).await?,
+            RestorePlace::File { directory, path, offset } => {
+                let range = *offset..*offset + state.length;
+                let storage = self.directory(directory).map_err(|error| unreadable(state, directory, &error))?;
+                storage.get_range(path, range).await.map_err(|error| unreadable(state, directory, &error))?
+            }
+        };
+        let (state, range) = (state.clone(), key_groups(&self.plan, task, state.kind));
+        let decoded = tokio::task::spawn_blocking(move || decode_checked(&state, bytes, range)).await;
+        decoded.map_err(|error| Failure::internal(format!("decoding a state failed: {error}")))?
+    }
+
+    fn directory(&self, uri: &str) -> Result<Arc<Storage>, StorageError> {
+        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(storage) = directories.get(uri) {
+            return Ok(Arc::clone(storage));
+        }
+        let storage = Arc::new(Storage::open(uri)?);
+        directories.insert(uri.into(), Arc::clone(&storage));
+        Ok(storage)
+    }
+}
+
+/// Verifies and decodes one state.
+fn decode_checked(
+    state: &RestoreState,
+    bytes: Bytes,
+    range: levada_common::keys::KeyGroupRange,
+) -> Result<Vec<RecordBatch>, Failure> {
+    if bytes.len() as u64 != state.length {
+        return Err(corrupt(state, format!("want {} bytes, got {}", state.length, bytes.len())));
+    }
+    verify(&bytes, state.crc32c)
+        .map_err(|bad| corrupt(state, format!("want CRC-32C {:08x}, got {:08x}", bad.expected, bad.found)))?;
+    let decoded = decode_range(bytes, range).map_err(|error| corrupt(state, error.to_string()))?;
+    match state.kind {
+        StateKind::Keyed => Ok(decoded.batches),
+        StateKind::OperatorList => Ok(cut(&decoded.batches, state.entries.clone())),
+    }
+}
+
+/// The rows `rows` of all batches together.
+fn cut(batches: &[RecordBatch], rows: std::ops::Range<u64>) -> Vec<RecordBatch> {
+    let (mut found, mut start) = (Vec::new(), 0);
+    for batch in batches {
+        let end = start + batch.num_rows() as u64;
+        let (from, to) = (rows.start.max(start), rows.end.min(end));
+        if from < to {
+            found.push(batch.slice((from - start) as usize, (to - from) as usize));
+        }
+        start = end;
+    }
+    found
+}
+
+fn place_text(state: &RestoreState) -> String {
+    match &state.place {
+        RestorePlace::Inline(id) => format!("inline state {id}"),
+        RestorePlace::File { directory, path, offset } => format!("\"{directory}/{path}\" at byte {offset}"),
+    }
+}
+
+/// The bytes are not those of the snapshot: trying again reads the same.
+fn corrupt(state: &RestoreState, what: String) -> Failure {
+    let text = format!("operator \"{}\", state \"{}\", subtask {}", state.uid, state.name, state.subtask);
+    Failure {
+        message: format!("corrupt handle {}: {what}; {text}", place_text(state)),
+        fault: Fault::External,
+        retry: Retry::Never,
+    }
+}
+
+fn unreadable(state: &RestoreState, directory: &str, error: &StorageError) -> Failure {
+    let text = format!("operator \"{}\", state \"{}\", subtask {}", state.uid, state.name, state.subtask);
+    Failure::external(format!("reading {} below \"{directory}\" failed: {error}; {text}", place_text(state)))
+}
+
+#[cfg(test)]
+mod tests {
+    use levada_common::ids::SubtaskIndex;
+    use levada_common::keys::KeyGroupRange;
+    use levada_state::format::{SizeLimit, encode};
+    use levada_state::snapshot::{StateMeta, ready};
+
+    use super::*;
+
+    fn entries(texts: &[&str]) -> RecordBatch {
+        let column: arrow::array::ArrayRef = Arc::new(arrow::array::StringArray::from(texts.to_vec()));
+        RecordBatch::try_from_iter([("entry", column)]).unwrap()
+    }
+
+    fn state(pieces: &[RecordBatch], entries: std::ops::Range<u64>) -> (RestoreState, Bytes) {
+        let meta = StateMeta { uid: Uid::new("lines"), name: "splits".into(), kind: StateKind::OperatorList };
+        let mut bytes = Vec::new();
+        let no_limit = SizeLimit { bytes_max: None };
+        let written = encode(&meta, 128, ready(pieces.to_vec()), no_limit, &mut bytes).unwrap();
+        let state = RestoreState {
+            uid: meta.uid,
+            name: meta.name,
+            kind: meta.kind,
+            subtask: SubtaskIndex(1),
+            key_groups: KeyGroupRange::all(128),
+            rows: written.rows,
+            crc32c: written.crc32c,
+            length: bytes.len() as u64,
+            place: RestorePlace::File { directory: "file:///c/job".into(), path: "chk-1/x".into(), offset: 0 },
+            entries,
+        };
+        (state, bytes.into())
+    }
+
+    #[test]
+    fn a_task_gets_its_entries_of_a_list() {
+        let (state, bytes) = state(&[entries(&["a", "b", "c"]), entries(&["d", "e"])], 2..4);
+        let batches = decode_checked(&state, bytes, KeyGroupRange::all(128)).unwrap();
+        let got: Vec<String> = batches
+            .iter()
+            .flat_map(|batch| {
+                arrow::array::AsArray::as_string::<i32>(batch.column(0)).iter().flatten().map(String::from).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(got, ["c", "d"]);
+    }
+
+    #[test]
+    fn a_flipped_bit_and_a_missing_byte_are_named() {
+        let (state, bytes) = state(&[entries(&["a"])], 0..1);
+        let mut flipped = bytes.to_vec();
+        flipped[100] ^= 1;
+        let failure = decode_checked(&state, flipped.into(), KeyGroupRange::all(128)).unwrap_err();
+        assert!(failure.message.starts_with("corrupt handle \"file:///c/job/chk-1/x\" at byte 0: want CRC-32C "), "{failure}");
+        assert_eq!(failure.retry, Retry::Never);
+        let short = bytes.slice(..bytes.len() - 1);
+        let failure = decode_checked(&state, short, KeyGroupRange::all(128)).unwrap_err();
+        assert!(failure.message.contains(&format!("want {} bytes, got {}", state.length, state.length - 1)), "{failure}");
+    }
+}

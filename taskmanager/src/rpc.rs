@@ -1,0 +1,186 @@
+//! What the TaskManager asks of its JobManager beside the long-lived stream: calls that are answered.
+//!
+//! They have a connection of their own, so that state on its way never delays a heartbeat. Must never know: what is in a
+//! snapshot.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use levada_common::fault::Failure;
+use levada_common::ids::AttemptId;
+use levada_proto::convert::attempt_to_ref;
+use levada_proto::v1;
+use levada_proto::v1::cluster_client::ClusterClient;
+use rand::Rng;
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// Time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// First and last pause between tries of a call.
+const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// HTTP/2 windows for state that comes from the JobManager.
+const WINDOWS_BYTES: (u32, u32) = (4 * 1024 * 1024, 64 * 1024 * 1024);
+/// Tries of fetching one state.
+const FETCH_TRIES: u32 = 3;
+
+/// Pauses that double from a first to a last one, each shortened by up to a fifth at random.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    next: Duration,
+    first: Duration,
+    last: Duration,
+}
+
+impl Backoff {
+    /// Pauses from `first` to `last`.
+    pub fn new(first: Duration, last: Duration) -> Self {
+        Self { next: first, first, last }
+    }
+
+    /// The next pause.
+    pub fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.last);
+        pause.mul_f64(rand::rng().random_range(0.8..=1.0))
+    }
+
+    /// Begins anew.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+/// A status with its causes, as messages show it.
+pub fn status_text(status: &Status) -> String {
+    let mut text = format!("{} ({:?})", status.message(), status.code());
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        let part = error.to_string();
+        if !text.contains(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// An endpoint of the JobManager; its host is resolved at each connect.
+pub fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(format!("http://{address}"))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .initial_stream_window_size(WINDOWS_BYTES.0)
+        .initial_connection_window_size(WINDOWS_BYTES.1)
+        .http2_keep_alive_interval(Duration::from_secs(10))
+        .keep_alive_timeout(Duration::from_secs(50))
+        .keep_alive_while_idle(true)
+        .tcp_nodelay(true))
+}
+
+/// The JobManager of one registration, for calls.
+#[derive(Debug, Clone)]
+pub struct JobManager {
+    client: ClusterClient<Channel>,
+    frame_bytes: u64,
+    ask_timeout: Duration,
+}
+
+/// What the JobManager said to an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It counts on the snapshot.
+    Taken,
+    /// It does not want it.
+    Discarded,
+    /// It does not want it now, but may have taken it at an earlier try whose answer was lost.
+    Unclear,
+}
+
+impl JobManager {
+    /// Calls over `connection`; the JobManager takes messages of up to `frame_bytes`, and answers within `ask_timeout`.
+    pub fn new(connection: Channel, frame_bytes: u64, ask_timeout: Duration) -> Self {
+        let limit = usize::try_from(frame_bytes).unwrap_or(usize::MAX);
+        Self { client: ClusterClient::new(connection).max_decoding_message_size(limit), frame_bytes, ask_timeout }
+    }
+
+    /// Largest message that it takes.
+    pub fn frame_bytes(&self) -> u64 {
+        self.frame_bytes
+    }
+
+    /// Acknowledges a snapshot. Tried again until `deadline`, because only the answer says whose the files are.
+    pub async fn acknowledge(&self, request: &v1::AcknowledgeCheckpointRequest, deadline: Instant) -> Result<Answer, Status> {
+        let call = || {
+            let (mut client, request) = (self.client.clone(), request.clone());
+            async move { client.acknowledge_checkpoint(request).await }
+        };
+        let (answer, tries) = self.until(deadline, call).await?;
+        Ok(match (answer.into_inner().accepted, tries) {
+            (true, _) => Answer::Taken,
+            (false, 1) => Answer::Discarded,
+            (false, _) => Answer::Unclear,
+        })
+    }
+
+    /// Declines a checkpoint; tried again until `deadline`.
+    pub async fn decline(&self, request: &v1::DeclineCheckpointRequest, deadline: Instant) -> Result<(), Status> {
+        let call = || {
+            let (mut client, request) = (self.client.clone(), request.clone());
+            async move { client.decline_checkpoint(request).await }
+        };
+        self.until(deadline, call).await.map(drop)
+    }
+
+    /// Fetches the bytes of an inline state, which are `length` long.
+    pub async fn fetch_state(&self, attempt: AttemptId, inline_id: u64, length: u64) -> Result<Bytes, Failure> {
+        let mut backoff = Backoff::new(RETRY_PAUSE.0, RETRY_PAUSE.1);
+        for attempts_left in (0..FETCH_TRIES).rev() {
+            match self.try_fetch(attempt, inline_id, length).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(status) if attempts_left > 0 && passes(&status) => tokio::time::sleep(backoff.pause()).await,
+                Err(status) => {
+                    let text = format!("fetching inline state {inline_id} of {attempt} from the JobManager failed");
+                    return Err(Failure::external(format!("{text}: {}", status_text(&status))));
+                }
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
+    /// Calls until there is an answer that trying again cannot change; with the number of tries.
+    async fn until<T, F>(&self, deadline: Instant, call: impl Fn() -> F) -> Result<(T, u32), Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let mut backoff = Backoff::new(RETRY_PAUSE.0, RETRY_PAUSE.1);
+        for tries in 1.. {
+            let answer = tokio::time::timeout_at(deadline.min(Instant::now() + self.ask_timeout), call()).await;
+            match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("the JobManager did not answer in time"))) {
+                Ok(answer) => return Ok((answer, tries)),
+                Err(status) if passes(&status) && Instant::now() < deadline => tokio::time::sleep(backoff.pause()).await,
+                Err(status) => return Err(status),
+            }
+        }
+        unreachable!("tries do not run out before time does")
+    }
+
+    async fn try_fetch(&self, attempt: AttemptId, inline_id: u64, length: u64) -> Result<Bytes, Status> {
+        let request = v1::FetchStateRequest { attempt: Some(attempt_to_ref(attempt)), inline_id };
+        let mut chunks = self.client.clone().fetch_state(request).await?.into_inner();
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = chunks.message().await? {
+            if (bytes.len() + chunk.data.len()) as u64 > length {
+                return Err(Status::data_loss(format!("more than the {length} bytes of the state came")));
+            }
+            bytes.extend_from_slice(&chunk.data);
+        }
+        Ok(bytes.freeze())
+    }
+}
+
+/// Whether the same call may work later.
+fn passes(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::Unknown | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled)
+}

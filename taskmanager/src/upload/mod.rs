@@ -1,0 +1,160 @@
+//! Snapshots on their way out of a task: encoded, made durable, stored, acknowledged.
+//!
+//! One future per snapshot, on the snapshot runtime; encoding and a sink's durable work run on its blocking threads. Nothing is
+//! silent: a snapshot ends acknowledged, declined with a reason, or given up because its checkpoint or attempt was.
+//! Invariant: a file is deleted only if the JobManager cannot count on it: before it was told of it, or after it said so.
+
+mod destination;
+mod encode;
+mod snapshot;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use levada_common::checkpoint::DeclineReason;
+use levada_common::ids::{AttemptId, CheckpointId, TaskId};
+use levada_common::plan::Plan;
+use levada_engine::sink::Durable;
+use levada_proto::convert::{decline_to_json, task_to_ref};
+use levada_proto::v1;
+use levada_state::snapshot::StatePart;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::rpc::{JobManager, status_text};
+
+pub use destination::Destination;
+pub use encode::key_groups;
+
+/// A snapshot whose synchronous part is done.
+pub struct Taken {
+    /// The task.
+    pub task: TaskId,
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The task had seen the end of all its data.
+    pub finished: bool,
+    /// Its states.
+    pub parts: Vec<StatePart>,
+    /// To be run before the acknowledgement.
+    pub durable: Vec<Durable>,
+    /// Nanoseconds of the synchronous part.
+    pub sync_ns: u64,
+}
+
+#[derive(Default)]
+struct Running {
+    snapshots: HashMap<(TaskId, CheckpointId), CancellationToken>,
+    /// The newest checkpoint that was given up; older ones are over too.
+    given_up: Option<CheckpointId>,
+}
+
+/// The snapshots of one attempt.
+pub struct Uploads {
+    attempt: AttemptId,
+    plan: Arc<Plan>,
+    job_manager: JobManager,
+    destination: Destination,
+    pool: Handle,
+    tracker: TaskTracker,
+    cancelled: CancellationToken,
+    running: Mutex<Running>,
+}
+
+impl Uploads {
+    /// Snapshots of `attempt`, sent to `destination` and acknowledged to `job_manager`, on the runtime of `pool`.
+    pub fn new(
+        attempt: AttemptId,
+        plan: Arc<Plan>,
+        job_manager: JobManager,
+        destination: Destination,
+        pool: Handle,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            attempt,
+            plan,
+            job_manager,
+            destination,
+            pool,
+            tracker: TaskTracker::new(),
+            cancelled: CancellationToken::new(),
+            running: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.plan.settings.checkpoint.timeout_ms)
+    }
+
+    /// Sends a snapshot; returns at once.
+    pub fn submit(self: &Arc<Self>, taken: Taken) {
+        let key = (taken.task, taken.checkpoint);
+        let cancelled = self.cancelled.child_token();
+        {
+            let mut running = self.lock();
+            if running.given_up.is_some_and(|given_up| taken.checkpoint <= given_up) {
+                return tracing::debug!(checkpoint = %taken.checkpoint, "a snapshot came after its checkpoint was given up");
+            }
+            running.snapshots.insert(key, cancelled.clone());
+        }
+        let uploads = Arc::clone(self);
+        self.tracker.spawn_on(
+            async move {
+                snapshot::send(&uploads, taken, &cancelled).await;
+                uploads.lock().snapshots.remove(&key);
+            },
+            &self.pool,
+        );
+    }
+
+    /// Tells the JobManager that a task's snapshot cannot be had; returns at once.
+    pub fn decline(self: &Arc<Self>, task: TaskId, checkpoint: CheckpointId, reason: DeclineReason) {
+        let uploads = Arc::clone(self);
+        self.tracker.spawn_on(async move { uploads.send_decline(task, checkpoint, &reason).await }, &self.pool);
+    }
+
+    async fn send_decline(&self, task: TaskId, checkpoint: CheckpointId, reason: &DeclineReason) {
+        tracing::warn!(attempt = %self.attempt, %task, %checkpoint, %reason, "a snapshot was declined");
+        let request = v1::DeclineCheckpointRequest {
+            task: Some(task_to_ref(self.attempt, task)),
+            checkpoint: checkpoint.0,
+            reason_json: decline_to_json(reason),
+        };
+        if let Err(status) = self.job_manager.decline(&request, Instant::now() + self.timeout()).await {
+            tracing::warn!(attempt = %self.attempt, %task, %checkpoint, "declining failed: {}", status_text(&status));
+        }
+    }
+
+    /// The checkpoint was given up: snapshots for it (and before it) end, and their files go.
+    pub fn give_up(&self, checkpoint: CheckpointId) {
+        let mut running = self.lock();
+        running.given_up = running.given_up.max(Some(checkpoint));
+        for ((_, of), cancelled) in &running.snapshots {
+            if *of <= checkpoint {
+                cancelled.cancel();
+            }
+        }
+    }
+
+    /// Waits until every snapshot that was submitted has ended.
+    #[cfg(test)]
+    pub async fn settled(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
+    /// The attempt is being cancelled: all its snapshots end.
+    pub fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests;
