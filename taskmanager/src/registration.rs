@@ -21,6 +21,9 @@ use crate::board::Board;
 use crate::manager::{Event, Uplink};
 use crate::rpc::{Backoff, JobManager, endpoint, status_text};
 
+/// Heartbeats carry the tasks' counters, which people watch: they come at least this often.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
+
 /// First and last pause between tries to connect.
 const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Time for the answer to Hello.
@@ -152,7 +155,7 @@ impl Session {
         heard.send_replace(Instant::now());
         let uplink = Uplink { messages: self.messages.clone(), job_manager: self.job_manager.clone() };
         let _ = registration.events.send(Event::Registered(uplink));
-        let interval = Duration::from_millis(self.welcome.heartbeat_interval_ms.max(10));
+        let interval = Duration::from_millis(self.welcome.heartbeat_interval_ms.max(10)).min(REPORT_EVERY);
         let timeout = Duration::from_millis(self.welcome.heartbeat_timeout_ms).max(interval);
         let mut beat = tokio::time::interval(interval);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -101,8 +101,8 @@ async fn run(query: &Query, graph: &str) -> anyhow::Result<serde_json::Value> {
     let cluster = Embedded::start(options, {
         let (totals, first) = (Arc::clone(&totals), Arc::clone(&first));
         move |builder| {
-            let (declaration, factory) = tally::sink(totals);
-            builder.sink(declaration, factory).observer(first)
+            let (declaration, factory) = tally::sink(Arc::clone(&totals));
+            builder.sink(declaration, factory).observer(Arc::clone(&first) as Arc<dyn Observer>)
         }
     })
     .await?;

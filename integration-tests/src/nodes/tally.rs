@@ -14,7 +14,6 @@ use levada_common::declaration::CustomSink;
 use levada_common::fault::{Fault, Retry};
 use levada_common::ids::CheckpointId;
 use levada_common::plan::SinkSpec;
-use levada_common::types::LogicalType;
 use levada_engine::error::EngineError;
 use levada_engine::sink::{Prepared, Sink, SinkContext, SinkFactory};
 use levada_state::key_index::KeyIndex;
@@ -94,7 +93,7 @@ impl Tally {
             .map(|name| Ok(HashColumn { place: place(name)?, is_key: last_by.contains(name) }))
             .collect::<Result<Vec<_>, EngineError>>()?;
         let keys = last_by.iter().map(place).collect::<Result<Vec<_>, EngineError>>()?;
-        let types: Vec<LogicalType> = last_by.iter().filter_map(|name| spec.input.column(name)).map(|column| column.ty.clone()).collect();
+        let types: Vec<DataType> = last_by.iter().filter_map(|name| spec.input.column(name)).map(|column| column.ty.to_arrow()).collect();
         let index = (!keys.is_empty()).then(|| KeyIndex::new(&types));
         Ok(Self { columns, keys, index, last: Vec::new(), ids: Vec::new(), rows: 0, hash: 0, totals })
     }
@@ -115,7 +114,7 @@ impl Tally {
         let index = self.index.as_mut().expect("last_by has keys");
         let keys: Vec<ArrayRef> = self.keys.iter().map(|place| Arc::clone(batch.column(*place))).collect();
         self.ids.clear();
-        index.intern(&keys, &mut self.ids);
+        index.intern(&keys, batch.num_rows(), &mut self.ids);
         let known = self.last.len();
         self.last.resize(index.len(), [0; 4]);
         for (slot, column) in self.columns.iter().enumerate() {

@@ -11,6 +11,10 @@ impl Driver {
     /// Takes a snapshot, or refuses it for a limit. Answers whether the checkpoint owns it now; else the sender deletes its files.
     pub(super) fn acknowledge(&mut self, acknowledgement: Acknowledgement) -> bool {
         let Acknowledgement { attempt, checkpoint, snapshot, message_bytes } = acknowledgement;
+        // Sent again because the first answer was lost: whatever has become of the attempt, the files are a checkpoint's.
+        if self.machine.holds(checkpoint, &snapshot) {
+            return true;
+        }
         if attempt != self.machine.attempt() {
             return false;
         }

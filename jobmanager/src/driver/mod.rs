@@ -79,8 +79,12 @@ impl DriverHandle {
         answer.await.ok()
     }
 
-    pub(crate) async fn task(&self, attempt: AttemptId, task: TaskId, state: TaskState) {
+    /// What a task says of itself, and its counters at that moment.
+    pub(crate) async fn task(&self, attempt: AttemptId, task: TaskId, state: TaskState, report: Option<v1::TaskReport>) {
         // A driver that has gone needs no news.
+        if let Some(report) = report {
+            let _ = self.tx.send(Event::Reports(vec![(attempt, task, report)])).await;
+        }
         let _ = self.tx.send(Event::Task { attempt, task, state }).await;
     }
 

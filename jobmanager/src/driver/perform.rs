@@ -6,7 +6,7 @@ use levada_common::checkpoint::{CheckpointMetadata, TaskSnapshot};
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
 use levada_jobmanager_core::event::{TaskDeployment, TaskState};
-use levada_jobmanager_core::{Effect, Event as CoreEvent, JobState};
+use levada_jobmanager_core::{Effect, Event as CoreEvent};
 use levada_proto::convert::{attempt_to_ref, task_index};
 use levada_proto::v1;
 use levada_proto::v1::to_task_manager::Message;
@@ -143,8 +143,9 @@ impl Driver {
     }
 
     /// Logs a job's change of state.
-    pub(super) fn log_change(&self, before: JobState) {
+    pub(super) fn log_change(&mut self) {
         let status = self.machine.status(self.now());
+        let before = std::mem::replace(&mut self.state, status.state);
         if status.state != before {
             let failure = status.failure.as_deref().unwrap_or("");
             let waiting_for = status.waiting_for.as_deref().unwrap_or("");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use levada_common::checkpoint::DeclineReason;
 use levada_common::ids::{AttemptId, CheckpointId, Epoch, TaskManagerId};
-use levada_jobmanager_core::{Effect, Event as CoreEvent, Machine, Options as CoreOptions};
+use levada_jobmanager_core::{Effect, Event as CoreEvent, JobState, Machine, Options as CoreOptions};
 use levada_proto::v1;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -63,6 +63,8 @@ pub(super) struct Driver {
     /// Events that effects caused at once.
     pub caused: VecDeque<CoreEvent>,
     pub released: bool,
+    /// The newest state that was logged.
+    pub state: JobState,
 }
 
 /// Starts the driver of a job. The future runs it and answers its last status.
@@ -88,6 +90,7 @@ pub(crate) fn spawn(context: Context, job: Job) -> (DriverHandle, impl Future<Ou
         clogged: Vec::new(),
         caused: VecDeque::new(),
         released: false,
+        state: JobState::Scheduled,
     };
     (handle, driver.run(inbox, ended))
 }
@@ -152,9 +155,8 @@ impl Driver {
         let mut next = Some(event);
         while let Some(event) = next {
             let mut effects = Vec::new();
-            let before = self.machine.status(self.now()).state;
             self.machine.handle(self.context.clock.now(), self.context.clock.wall_ms(), event, &mut effects);
-            self.log_change(before);
+            self.log_change();
             for effect in effects {
                 discarded |= matches!(effect, Effect::DiscardSnapshot { .. });
                 self.perform(effect);

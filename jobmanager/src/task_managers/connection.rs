@@ -1,5 +1,7 @@
 //! One TaskManager's stream: its greeting, its heartbeats, what its tasks say.
 
+use std::collections::BTreeSet;
+
 use levada_common::ids::{AttemptId, JobId, TaskId};
 use levada_jobmanager_core::event::TaskState;
 use levada_proto::convert::{self, ConvertError};
@@ -90,13 +92,14 @@ async fn take(message: v1::FromTaskManager, outgoing: &Outgoing, dispatcher: &Di
             let reply = v1::to_task_manager::Message::Heartbeat(v1::HeartbeatReply { sequence: heartbeat.sequence });
             // A full queue has commands in it, which tell the TaskManager as well that the JobManager lives.
             let _ = outgoing.try_send(Ok(v1::ToTaskManager { message: Some(reply) }));
-            report(heartbeat.tasks, dispatcher).await
+            report(heartbeat.tasks, outgoing, dispatcher).await
         }
-        Some(Message::TaskEvent(event)) => {
+        Some(Message::TaskEvent(mut event)) => {
+            let report = event.report.take();
             let (attempt, task, state) = task_event(event)?;
             debug!(%attempt, %task, ?state, "task event");
             if let Some(driver) = dispatcher.driver(attempt.job).await {
-                driver.task(attempt, task, state).await;
+                driver.task(attempt, task, state, report).await;
             }
             Ok(())
         }
@@ -121,8 +124,9 @@ fn task_event(event: v1::TaskEvent) -> Result<(AttemptId, TaskId, TaskState), Co
     Ok((attempt, task, state))
 }
 
-/// Hands each job's reports to its driver.
-async fn report(reports: Vec<v1::TaskReport>, dispatcher: &Dispatcher) -> Result<(), ConvertError> {
+/// Hands each job's reports to its driver. Tasks of a job that has none (a JobManager before this one started them, or the job
+/// has ended) are told to end.
+async fn report(reports: Vec<v1::TaskReport>, outgoing: &Outgoing, dispatcher: &Dispatcher) -> Result<(), ConvertError> {
     let mut by_job: Vec<(JobId, Vec<(AttemptId, TaskId, v1::TaskReport)>)> = Vec::new();
     for report in reports {
         let (attempt, task) = convert::task_from_ref(report.task.as_ref())?;
@@ -132,8 +136,17 @@ async fn report(reports: Vec<v1::TaskReport>, dispatcher: &Dispatcher) -> Result
         }
     }
     for (job, reports) in by_job {
-        if let Some(driver) = dispatcher.driver(job).await {
-            driver.report(reports);
+        match dispatcher.driver(job).await {
+            Some(driver) => driver.report(reports),
+            None => {
+                let attempts: BTreeSet<AttemptId> = reports.iter().map(|(attempt, _, _)| *attempt).collect();
+                for attempt in attempts {
+                    let cancel = v1::CancelAttempt { attempt: Some(convert::attempt_to_ref(attempt)) };
+                    let message = Some(v1::to_task_manager::Message::Cancel(cancel));
+                    // Where the queue is full the next heartbeat brings it.
+                    let _ = outgoing.try_send(Ok(v1::ToTaskManager { message }));
+                }
+            }
         }
     }
     Ok(())

@@ -204,7 +204,7 @@ impl FakeTaskManager {
     /// Every task of the deployment says this.
     pub async fn all(&self, deploy: &v1::Deploy, state: v1::task_event::State) {
         for task in &deploy.tasks {
-            let event = v1::TaskEvent { task: Some(task_ref(deploy, task)), state: state.into(), failure: None };
+            let event = v1::TaskEvent { task: Some(task_ref(deploy, task)), state: state.into(), failure: None, report: None };
             self.say(Up::TaskEvent(event)).await;
         }
     }

@@ -81,3 +81,15 @@ async fn a_heartbeat_is_answered_and_its_counters_are_shown() {
     assert!(fixture.http("/jobs/nothing").await.starts_with("HTTP/1.1 404"));
     fixture.handle.shutdown().await;
 }
+
+#[tokio::test]
+async fn tasks_of_a_job_that_no_one_knows_are_told_to_end() {
+    let fixture = Fixture::start(&[]).await;
+    let mut task_manager = fixture.task_manager(1).await;
+    let attempt = v1::AttemptRef { job_id: levada_common::ids::JobId::generate().to_string(), attempt: 3, epoch: 1 };
+    let task = v1::TaskRef { attempt: Some(attempt.clone()), vertex: 0, subtask: 0 };
+    let report = v1::TaskReport { task: Some(task), ..Default::default() };
+    task_manager.say(Up::Heartbeat(v1::Heartbeat { sequence: 1, tasks: vec![report] })).await;
+    assert_eq!(task_manager.cancel().await.attempt, Some(attempt));
+    fixture.handle.shutdown().await;
+}

@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tonic::Code;
 
-use crate::fake::{Fixture, graph};
+use crate::fake::{FakeTaskManager, Fixture, graph, hello};
 
 #[tokio::test]
 async fn one_request_is_one_job_even_after_its_end() {
@@ -133,5 +133,20 @@ async fn a_thousand_random_documents_are_refused_and_the_job_manager_lives() {
     }
     fixture.submit(&graph("after", "")).await.unwrap();
     assert_eq!(fixture.client.list_jobs(v1::ListJobsRequest {}).await.unwrap().into_inner().jobs.len(), 1);
+    fixture.handle.shutdown().await;
+}
+
+#[tokio::test]
+async fn channels_that_do_not_fit_the_network_memory_are_refused_with_the_sum() {
+    let mut fixture = Fixture::start(&[]).await;
+    let small = || v1::Hello { network_memory_bytes: 1 << 20, ..hello(16) };
+    let _one = FakeTaskManager::register(&fixture.handle, small()).await.unwrap();
+    let _two = FakeTaskManager::register(&fixture.handle, small()).await.unwrap();
+    let document = "version: 1\nname: wide\nsettings: { parallelism: 32 }\nsources:\n  numbers:\n    numbers: {}\ntransforms:\n  \
+                    counts:\n    inputs: [numbers]\n    key_by: [n]\n    aggregate: { c: count(*) }\nsinks:\n  out:\n    \
+                    inputs: [counts]\n    nowhere: {}\n";
+    let status = fixture.submit(document).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.message().contains("256 channels") && status.message().contains("33554432 bytes"), "{status}");
     fixture.handle.shutdown().await;
 }

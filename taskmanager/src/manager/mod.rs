@@ -289,7 +289,9 @@ impl Manager {
             TaskState::Failed(failure) => (v1::task_event::State::Failed, Some(failure_to_info(failure))),
             TaskState::Canceled => (v1::task_event::State::Canceled, None),
         };
-        let event = v1::TaskEvent { task: Some(task_to_ref(attempt, task)), state: state.into(), failure };
+        let handle = self.tools.board.tasks().into_iter().find(|handle| (handle.attempt, handle.task) == (attempt, task));
+        let report = handle.map(|handle| handle.report());
+        let event = v1::TaskEvent { task: Some(task_to_ref(attempt, task)), state: state.into(), failure, report };
         let message = v1::FromTaskManager { message: Some(v1::from_task_manager::Message::TaskEvent(event)) };
         if uplink.messages.try_send(message).is_err() {
             tracing::warn!(%attempt, %task, "the stream to the JobManager takes nothing more; an event was lost with it");

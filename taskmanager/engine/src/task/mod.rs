@@ -5,7 +5,7 @@
 //! Invariant: rows and signals leave in the order in which they came, whatever stops the task in between.
 
 mod build;
-mod entries;
+pub(crate) mod entries;
 mod event;
 mod head;
 mod parts;

@@ -18,11 +18,16 @@ use levada_state::snapshot::StatePart;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::task::entries;
 use open_panes::OpenPanes;
 
 pub(super) use firing::Firing;
 pub(super) use pane::{Pane, Window};
 pub(super) use split::{Split, WindowSource};
+
+/// The name of the state that says how far event time had come: without it a row that is late would open its window anew
+/// after a restore, and the window would fire twice.
+const WATERMARK: &str = "watermark";
 
 /// An aggregation in event-time windows.
 ///
@@ -46,6 +51,20 @@ impl Windows {
         self.context.as_ref().expect("an operator is opened first")
     }
 
+    /// How far time had come in the snapshot: the same in every subtask, so any entry will do.
+    fn restored_watermark(&self, restored: &[RestoredState]) -> Result<i64, EngineError> {
+        let mut watermark = i64::MIN;
+        for entry in entries::read(&self.shape.uid, WATERMARK, restored)? {
+            let time: i64 = entry.parse().map_err(|_| EngineError::Restore {
+                uid: self.shape.uid.clone(),
+                state: WATERMARK.into(),
+                reason: format!("\"{entry}\" is not a time in milliseconds"),
+            })?;
+            watermark = watermark.max(time);
+        }
+        Ok(watermark)
+    }
+
     fn count(&self) {
         let metrics = &self.context().metrics;
         metrics.state_keys.store(self.panes.groups() as u64, Ordering::Relaxed);
@@ -55,6 +74,8 @@ impl Windows {
 
 impl Operator for Windows {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        let (watermark, restored): (Vec<_>, Vec<_>) = restored.into_iter().partition(|state| state.name == WATERMARK);
+        self.watermark = self.restored_watermark(&watermark)?;
         self.panes.restore(&self.shape, context.key_groups, &restored)?;
         self.context = Some(context.clone());
         self.count();
@@ -90,7 +111,8 @@ impl Operator for Windows {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        self.watermark = watermark.0;
+        // After a restore the sources' time starts anew; what has fired stays fired.
+        self.watermark = self.watermark.max(watermark.0);
         while let Some(pane) = self.panes.pop_fired(watermark.0) {
             self.firing.push(pane);
         }
@@ -99,7 +121,12 @@ impl Operator for Windows {
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
-        Ok(if finished { Vec::new() } else { vec![self.panes.snapshot(&self.shape, checkpoint)] })
+        if finished {
+            return Ok(Vec::new());
+        }
+        let mut parts = entries::part(&self.shape.uid, WATERMARK, vec![self.watermark.to_string()]);
+        parts.push(self.panes.snapshot(&self.shape, checkpoint));
+        Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
