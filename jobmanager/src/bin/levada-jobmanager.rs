@@ -1,5 +1,6 @@
 //! The program `levada-jobmanager`.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -54,7 +55,8 @@ fn main() -> ExitCode {
 
 fn start_log(config: &LogConfig) {
     let filter = EnvFilter::try_new(&config.level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     match config.format {
         LogFormat::Json => log.json().init(),
         LogFormat::Text => log.init(),

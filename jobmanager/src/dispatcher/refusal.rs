@@ -22,6 +22,8 @@ pub(crate) enum Refusal {
     Splits { uid: String, cause: String },
     #[error("{jobs} jobs are running, the limit is {limit}; cancel some")]
     TooManyJobs { jobs: usize, limit: usize },
+    #[error("{0}")]
+    NetworkMemory(String),
     #[error("planning the job panicked; this is a defect of Levada")]
     PlanningPanicked,
     #[error("the JobManager is stopping")]
@@ -80,7 +82,7 @@ impl From<Refusal> for Status {
         let code = match &refusal {
             Refusal::Document(_) | Refusal::DocumentSize { .. } | Refusal::RequestId { .. } => Code::InvalidArgument,
             Refusal::CheckpointDir { .. } | Refusal::Splits { .. } => Code::FailedPrecondition,
-            Refusal::TooManyJobs { .. } => Code::ResourceExhausted,
+            Refusal::TooManyJobs { .. } | Refusal::NetworkMemory(_) => Code::ResourceExhausted,
             Refusal::PlanningPanicked => Code::Internal,
             Refusal::Stopping => Code::Unavailable,
         };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use levada_common::declaration::{Declarations, Options};
 use levada_common::graph::{self, GraphErrors, JobGraph};
 use levada_common::plan::Plan;
+use levada_jobmanager_core::placement::{PlacementError, place};
 use levada_sql::PlanOverrides;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -65,10 +66,20 @@ impl Planner {
                 Ok(Accepted { plan: Arc::new(plan), splits })
             })
             .await?;
+        self.check_network(&accepted.plan).await?;
         if let Some(dir) = &accepted.plan.settings.checkpoint.dir {
             checkpoints::probe(dir).await.map_err(|cause| Refusal::CheckpointDir { dir: dir.clone(), cause })?;
         }
         Ok(accepted)
+    }
+
+    /// Refuses a job whose channels do not fit the TaskManagers that there are, even if they had no other job. Where slots are
+    /// missing, the job may wait for TaskManagers that are larger.
+    async fn check_network(&self, plan: &Plan) -> Result<(), Refusal> {
+        match place(plan, &self.task_managers.all().await) {
+            Err(error @ PlacementError::NetworkMemory { .. }) => Err(Refusal::NetworkMemory(error.to_string())),
+            Ok(_) | Err(PlacementError::TooFewSlots { .. }) => Ok(()),
+        }
     }
 
     /// Checks what needs no planning.

@@ -92,6 +92,7 @@ enum Event {
     Release(JobId),
     Leave(JobId),
     Describe(oneshot::Sender<Vec<v1::TaskManagerStatus>>),
+    All(oneshot::Sender<Vec<TaskManagerInfo>>),
 }
 
 /// The registry as others see it.
@@ -147,6 +148,13 @@ impl TaskManagers {
     /// A job has ended.
     pub(crate) async fn leave(&self, job: JobId) {
         self.send(Event::Leave(job)).await;
+    }
+
+    /// Every TaskManager with all of its slots, whoever holds them.
+    pub(crate) async fn all(&self) -> Vec<TaskManagerInfo> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Event::All(reply)).await;
+        answer.await.unwrap_or_default()
     }
 
     pub(crate) async fn describe(&self) -> Vec<v1::TaskManagerStatus> {

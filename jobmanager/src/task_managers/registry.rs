@@ -30,6 +30,13 @@ struct Member {
     stop: CancellationToken,
 }
 
+impl Member {
+    fn info(&self, id: TaskManagerId, slots: u32) -> TaskManagerInfo {
+        let Introduction { data_address, network_memory_bytes, .. } = &self.introduction;
+        TaskManagerInfo { id, data_address: data_address.clone(), slots, network_memory_bytes: *network_memory_bytes }
+    }
+}
+
 /// The owner of all registrations.
 pub(crate) struct Registry {
     inbox: mpsc::Receiver<Event>,
@@ -117,6 +124,10 @@ impl Registry {
             Event::Describe(reply) => {
                 let _ = reply.send(self.describe());
             }
+            Event::All(reply) => {
+                let all = self.members.iter().map(|(id, member)| member.info(*id, member.introduction.slots));
+                let _ = reply.send(all.collect());
+            }
         }
     }
 
@@ -189,12 +200,7 @@ impl Registry {
     fn resources(&self, job: JobId) -> Resources {
         let links = self.members.iter().map(|(id, member)| Link {
             registration: Registration { id: *id, number: member.number },
-            info: TaskManagerInfo {
-                id: *id,
-                data_address: member.introduction.data_address.clone(),
-                slots: self.slots.offered(job, *id),
-                network_memory_bytes: member.introduction.network_memory_bytes,
-            },
+            info: member.info(*id, self.slots.offered(job, *id)),
             outgoing: member.outgoing.clone(),
         });
         Resources { links: links.collect(), losses: self.losses.clone() }
