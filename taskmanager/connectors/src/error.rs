@@ -124,7 +124,13 @@ fn is_lasting(kind: io::ErrorKind) -> bool {
     use io::ErrorKind as K;
     matches!(
         kind,
-        K::NotFound | K::PermissionDenied | K::NotADirectory | K::IsADirectory | K::ReadOnlyFilesystem | K::InvalidFilename
+        K::NotFound
+            | K::AlreadyExists
+            | K::PermissionDenied
+            | K::NotADirectory
+            | K::IsADirectory
+            | K::ReadOnlyFilesystem
+            | K::InvalidFilename
     )
 }
 

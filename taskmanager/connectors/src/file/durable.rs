@@ -1,29 +1,26 @@
-//! What must survive a crash of the machine: contents are synced before names, names by syncing their folder.
+//! The file system as a sink uses it: durably, and with errors that say what was attempted on what.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use levada_common::storage::durable::{create_dir_durably, sync_dir, sync_file as sync_bytes};
 
 use crate::error::ConnectorError;
 
 /// Creates a folder and what is missing of the path to it.
 pub(super) fn create_folder(path: &Path) -> Result<(), ConnectorError> {
-    let missing: Vec<&Path> = path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
-    fs::create_dir_all(path).map_err(|source| failed("create folder", path, source))?;
-    for parent in missing.iter().filter_map(|folder| folder.parent()).filter(|parent| !parent.as_os_str().is_empty()) {
-        sync_folder(parent)?;
-    }
-    Ok(())
+    create_dir_durably(path).map_err(|source| failed("create folder", path, source))
 }
 
 /// Makes a file's contents last.
 pub(super) fn sync_file(path: &Path) -> Result<(), ConnectorError> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(|source| failed("sync", path, source))
+    sync_bytes(path).map_err(|source| failed("sync", path, source))
 }
 
 /// Makes the names in a folder last.
 pub(super) fn sync_folder(path: &Path) -> Result<(), ConnectorError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(|source| failed("sync folder", path, source))
+    sync_dir(path).map_err(|source| failed("sync folder", path, source))
 }
 
 /// Removes a file that may be gone already.

@@ -7,7 +7,7 @@
 //! | `part-<job>-<node>-<checkpoint>-<subtask>.ndjson` | final: the checkpoint that covers it is complete |
 //!
 //! Readers take files whose names do not begin with a dot: those never change. A reader that takes files away leaves those of
-//! the newest checkpoint, since a restored job looks for them. `<node>` is a hash of the node's name, `<job>` the job's id, in
+//! the two newest checkpoints, since a restored job looks for them. `<node>` is a hash of the node's name, `<job>` the job's id, in
 //! final names its last eight digits (the first ones are the time).
 
 use std::fs;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use levada_common::ids::{AttemptId, CheckpointId, Uid};
 use serde::{Deserialize, Serialize};
 
-use super::durable::{failed, remove};
+use super::durable::{failed, remove, sync_file};
 use crate::error::ConnectorError;
 
 /// Names of the files of one subtask of one attempt.
@@ -137,6 +137,14 @@ impl Part {
     /// Where it is before it is published.
     pub fn hidden_path(&self) -> PathBuf {
         self.folder.join(&self.hidden)
+    }
+
+    /// Makes its contents last. An earlier checkpoint may be told complete meanwhile, and publish it: then they last already.
+    pub fn sync(&self) -> Result<(), ConnectorError> {
+        match sync_file(&self.hidden_path()) {
+            Err(_) if self.folder.join(&self.name).exists() => Ok(()),
+            result => result,
+        }
     }
 
     /// Gives it its final name; nothing is to do where it has that. The folder is synced by the caller.

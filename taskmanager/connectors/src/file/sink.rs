@@ -14,7 +14,7 @@ use levada_engine::error::EngineError;
 use levada_engine::sink::{Prepared, Sink, SinkContext};
 
 use super::declaration::FileSinkOptions;
-use super::durable::{create_folder, failed, remove, sync_file, sync_folder};
+use super::durable::{create_folder, failed, remove, sync_folder};
 use super::part::{Names, Part};
 use crate::error::ConnectorError;
 use crate::formats::ndjson::write::NdjsonEncoder;
@@ -134,8 +134,7 @@ impl Sink for FileSink {
         let (parts, uid) = (self.prepared.clone(), self.uid.clone());
         let entries = parts.iter().map(Part::entry).collect();
         let durable = move || {
-            let synced =
-                parts.iter().try_for_each(|part| sync_file(&part.hidden_path())).and_then(|()| sync_folder(&parts[0].folder));
+            let synced = parts.iter().try_for_each(Part::sync).and_then(|()| sync_folder(&parts[0].folder));
             synced.map_err(|error| error.at(&uid, "file"))
         };
         Ok(Prepared { entries, durable: Some(Box::new(durable)) })

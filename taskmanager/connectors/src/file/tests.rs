@@ -292,6 +292,23 @@ fn a_zombie_and_its_successor_may_publish_the_same_file() {
 }
 
 #[test]
+fn a_checkpoint_may_be_told_complete_while_the_next_becomes_durable() {
+    let bench = Bench::new();
+    let mut sink = bench.open(0, 1, 1, (None, vec![]));
+    bench.write(&mut sink, 0..10);
+    keep(sink.prepare(CheckpointId(1)).expect("prepared"));
+    bench.write(&mut sink, 10..20);
+    let second = sink.prepare(CheckpointId(2)).expect("prepared");
+    sink.commit(CheckpointId(1)).expect("committed");
+    assert_eq!(bench.visible(), (0..10).collect::<Vec<_>>());
+    let entries = keep(second);
+    assert_eq!(entries.len(), 2);
+    std::mem::forget(sink);
+    let _sink = bench.open(0, 1, 2, (Some(2), entries));
+    assert_eq!(bench.visible(), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_lost_or_foreign_file_is_said() {
     let bench = Bench::new();
     let mut sink = bench.open(0, 1, 1, (None, vec![]));
