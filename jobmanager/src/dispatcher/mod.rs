@@ -68,18 +68,11 @@ impl Dispatcher {
         self.ask(Event::List).await
     }
 
-    /// The status of a job that was looked up; a job that ends meanwhile is looked up again.
+    /// The status of a job that was looked up.
     pub(crate) async fn status(&self, view: JobView) -> Result<Arc<v1::JobStatus>, Status> {
-        let driver = match view {
-            JobView::Ended(status) => return Ok(status),
-            JobView::Driven(driver) => driver,
-        };
-        if let Some(status) = driver.describe().await {
-            return Ok(Arc::new(status));
-        }
-        match self.find(driver.job().to_string()).await? {
+        match view {
             JobView::Ended(status) => Ok(status),
-            JobView::Driven(driver) => driver.describe().await.map(Arc::new).ok_or_else(stopping),
+            JobView::Driven(driver) => driver.describe().await.ok_or_else(stopping),
         }
     }
 }

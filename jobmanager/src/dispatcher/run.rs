@@ -38,7 +38,7 @@ enum Key {
 /// What was done beside the loop.
 enum Done {
     Planned { key: Key, result: Result<Accepted, Refusal> },
-    Ended { job: JobId, status: v1::JobStatus },
+    Ended { job: JobId, status: Arc<v1::JobStatus> },
 }
 
 /// The owner of all jobs.
@@ -146,7 +146,7 @@ impl Loop {
                     let _ = reply.send(answer.clone());
                 }
             }
-            Done::Ended { job, status } => self.jobs.end(job, Arc::new(status)),
+            Done::Ended { job, status } => self.jobs.end(job, status),
         }
     }
 

@@ -8,7 +8,7 @@ mod deploy;
 mod perform;
 mod run;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use levada_common::checkpoint::{DeclineReason, TaskSnapshot};
@@ -55,19 +55,15 @@ enum Event {
     Describe(oneshot::Sender<v1::JobStatus>),
 }
 
-/// A driver as others see it. `None` answers mean that the driver has gone: the dispatcher keeps the job's last status.
+/// A driver as others see it. `None` answers mean that the driver has gone.
 #[derive(Debug, Clone)]
 pub(crate) struct DriverHandle {
-    job: JobId,
     tx: mpsc::Sender<Event>,
     ended: CancellationToken,
+    last: Arc<OnceLock<Arc<v1::JobStatus>>>,
 }
 
 impl DriverHandle {
-    pub(crate) fn job(&self) -> JobId {
-        self.job
-    }
-
     /// Cancelled once the job is in a state that it does not leave.
     pub(crate) fn ended(&self) -> &CancellationToken {
         &self.ended
@@ -112,7 +108,11 @@ impl DriverHandle {
         self.ask(Event::Cancel).await
     }
 
-    pub(crate) async fn describe(&self) -> Option<v1::JobStatus> {
-        self.ask(Event::Describe).await
+    /// The job's status; that of its end where the driver has gone. `None` where it went without one.
+    pub(crate) async fn describe(&self) -> Option<Arc<v1::JobStatus>> {
+        match self.ask(Event::Describe).await {
+            Some(status) => Some(Arc::new(status)),
+            None => self.last.get().cloned(),
+        }
     }
 }

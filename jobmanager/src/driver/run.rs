@@ -67,11 +67,10 @@ pub(super) struct Driver {
     pub state: JobState,
 }
 
-/// Starts the driver of a job. The future runs it and answers its last status.
-pub(crate) fn spawn(context: Context, job: Job) -> (DriverHandle, impl Future<Output = v1::JobStatus> + Send) {
-    let (tx, inbox) = mpsc::channel(INBOX);
-    let handle = DriverHandle { job: job.id, tx, ended: CancellationToken::new() };
-    let ended = handle.ended.clone();
+/// Makes the driver of a job. The future runs it and answers its last status.
+pub(crate) fn spawn(context: Context, job: Job) -> (DriverHandle, impl Future<Output = Arc<v1::JobStatus>> + Send) {
+    let (tx, mut inbox) = mpsc::channel(INBOX);
+    let handle = DriverHandle { tx, ended: CancellationToken::new(), last: Arc::default() };
     let plan_json = Bytes::from(serde_json::to_vec(&*job.plan).expect("a plan has string keys only"));
     let machine = Machine::new(job.id, context.epoch, Arc::clone(&job.plan), CoreOptions::default());
     let checkpoints = Checkpoints::new(&job);
@@ -92,11 +91,18 @@ pub(crate) fn spawn(context: Context, job: Job) -> (DriverHandle, impl Future<Ou
         released: false,
         state: JobState::Scheduled,
     };
-    (handle, driver.run(inbox, ended))
+    let (ended, last) = (handle.ended.clone(), Arc::clone(&handle.last));
+    let running = async move {
+        let status = Arc::new(driver.run(&mut inbox, ended).await);
+        // Set before the inbox goes: whoever gets no answer finds it.
+        last.get_or_init(|| Arc::clone(&status));
+        status
+    };
+    (handle, running)
 }
 
 impl Driver {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Event>, ended: CancellationToken) -> v1::JobStatus {
+    async fn run(mut self, inbox: &mut mpsc::Receiver<Event>, ended: CancellationToken) -> v1::JobStatus {
         info!(job = %self.job.id, name = self.job.plan.name, slots = self.job.plan.slots(), "job accepted");
         let splits = self.job.splits.clone();
         let Some(mut resources) = self.context.task_managers.join(self.job.id, self.job.plan.slots()).await else {
@@ -104,17 +110,7 @@ impl Driver {
         };
         self.apply(CoreEvent::Start { splits });
         resources.mark_changed();
-        loop {
-            self.settle().await;
-            if self.machine.is_terminal() && !ended.is_cancelled() {
-                info!(job = %self.job.id, name = self.job.plan.name, state = %self.machine.status(self.now()).state, "job ended");
-                self.fetchable.clear();
-                self.context.task_managers.leave(self.job.id).await;
-                ended.cancel();
-            }
-            if self.machine.is_terminal() && self.work.is_empty() {
-                break;
-            }
+        while !self.is_done(&ended).await {
             let deadline = self.machine.deadline().map(|at| self.context.clock.timer(at));
             let stop = self.context.stop.clone();
             tokio::select! {
@@ -139,6 +135,20 @@ impl Driver {
         }
         self.context.budget.release_job(self.job.id);
         self.status()
+    }
+
+    /// Tells the registry what the last events caused there, says once that the job has ended, and answers whether nothing is
+    /// left to do.
+    async fn is_done(&mut self, ended: &CancellationToken) -> bool {
+        self.settle().await;
+        let terminal = self.machine.is_terminal();
+        if terminal && !ended.is_cancelled() {
+            info!(job = %self.job.id, name = self.job.plan.name, state = %self.state, "job ended");
+            self.fetchable.clear();
+            self.context.task_managers.leave(self.job.id).await;
+            ended.cancel();
+        }
+        terminal && self.work.is_empty()
     }
 
     pub(super) fn now(&self) -> levada_common::time::Instant {

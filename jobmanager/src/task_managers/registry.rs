@@ -77,6 +77,8 @@ impl Registry {
         loop {
             let deadline = self.liveness.deadline().map(|at| self.clock.timer(at));
             tokio::select! {
+                // What was heard counts before silence does: a registry that was late must not find everyone silent.
+                biased;
                 () = stop.cancelled() => break,
                 event = self.inbox.recv() => match event {
                     Some(event) => self.handle(event),

@@ -93,8 +93,12 @@ async fn inline_state_is_fetched_in_pieces_by_the_next_attempt_only() {
     assert_eq!(cluster.inline_used_bytes, 3_000_000);
 
     let failure = v1::FailureInfo { message: "disk full".into(), fault: "external".into(), retry: "backoff".into() };
-    let failed =
-        v1::TaskEvent { task: Some(task_ref(&deploy, &deploy.tasks[0])), state: State::Failed.into(), failure: Some(failure), report: None };
+    let failed = v1::TaskEvent {
+        task: Some(task_ref(&deploy, &deploy.tasks[0])),
+        state: State::Failed.into(),
+        failure: Some(failure),
+        report: None,
+    };
     task_manager.say(Up::TaskEvent(failed)).await;
     let again = task_manager.deploy().await;
     assert_eq!(again.attempt.as_ref().unwrap().attempt, 2);
