@@ -81,7 +81,7 @@ async fn g66_gigantic_lines_are_bad_records_and_the_others_arrive() -> anyhow::R
     drop(file);
     let out = cluster.path("out");
     let source = format!("file: {{ path: \"{}\", format: text }}\nbad_records: drop", path.display());
-    let job = Job { settings: "parallelism: 4", source, transform: "select: { size: character_length(line), head: substr(line, 1, 8) }", out: &out };
+    let job = Job { settings: "parallelism: 4", source, transform: "select: { size: character_length(line), head: \"substr(line, 1, 8)\" }", out: &out };
     let (status, rows) = finish(&cluster, &job).await?;
     assert_eq!(node(&status, "input").bad_records, 3, "16 MiB, 100 MiB and the 3 GiB without an end");
     assert_eq!(rows, [
