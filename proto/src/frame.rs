@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut, Bytes};
+use prost::Message;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::codegen::{Body, BoxFuture, Service, StdError, async_trait, http};
 use tonic::{GrpcMethod, Request, Response, Status, Streaming};
+
+use crate::v1;
 
 /// The service's full name.
 pub const SERVICE: &str = "levada.v1.DataExchange";
@@ -79,6 +82,17 @@ impl From<Vec<u8>> for Frame {
     fn from(bytes: Vec<u8>) -> Self {
         Self::new(vec![bytes.into()])
     }
+}
+
+impl From<&v1::ChannelHeader> for Frame {
+    fn from(header: &v1::ChannelHeader) -> Self {
+        header.encode_to_vec().into()
+    }
+}
+
+/// Reads the first message of a stream.
+pub fn read_header(bytes: Bytes) -> Result<v1::ChannelHeader, prost::DecodeError> {
+    v1::ChannelHeader::decode(bytes)
 }
 
 /// Writes frames and reads bytes, without prost.
@@ -246,6 +260,13 @@ mod tests {
         for byte in 0..=u8::MAX {
             assert_eq!(FrameKind::from_byte(byte).map(|kind| kind as u8), (byte <= 4).then_some(byte));
         }
+    }
+
+    #[test]
+    fn a_header_comes_back_as_it_went() {
+        let header = v1::ChannelHeader { job_id: "a".into(), edge: 3, to_subtask: 2, ..Default::default() };
+        assert_eq!(read_header(Frame::from(&header).to_bytes()).unwrap(), header);
+        assert!(read_header(Bytes::from_static(&[0xff])).is_err());
     }
 
     #[test]

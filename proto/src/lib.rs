@@ -17,3 +17,8 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 
 /// Version of the protocol between JobManager and TaskManagers; another one is refused at registration.
 pub const PROTOCOL: u32 = 1;
+
+/// Bytes that a message has on the wire, before anything of it is written.
+pub fn encoded_len(message: &impl prost::Message) -> u64 {
+    message.encoded_len() as u64
+}

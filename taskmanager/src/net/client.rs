@@ -15,14 +15,12 @@ use tonic::transport::{Channel, Endpoint};
 use super::queue::{Outgoing, Queue};
 use super::remote::{ChannelKey, ChannelName};
 use super::server::write_header;
-use super::{CONNECTION_WINDOW_BYTES, channel_window};
+use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, channel_window};
 use crate::inbox::InboxSender;
 use crate::rpc::status_text;
 
 /// Time to connect to a peer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Silence after which a connection is probed, and time for the answer.
-const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(50));
 
 /// A stream to be pushed.
 pub struct OutboundChannel {

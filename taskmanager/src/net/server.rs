@@ -9,9 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use levada_common::ids::AttemptId;
 use levada_proto::convert;
-use levada_proto::frame::{DataExchange, DataExchangeServer, Frame};
+use levada_proto::frame::{self, DataExchange, DataExchangeServer, Frame};
 use levada_proto::{FILE_DESCRIPTOR_SET, PROTOCOL, v1};
-use prost::Message;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,7 +22,7 @@ use super::frame::is_end_of_data;
 use super::preface;
 use super::registry::{Inbound, Registry};
 use super::remote::ChannelKey;
-use super::{CONNECTION_WINDOW_BYTES, STREAMS_MAX, channel_window};
+use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, STREAMS_MAX, channel_window};
 use crate::rpc::status_text;
 
 /// Time that a stream has for its first message, and a connection for its first bytes.
@@ -99,7 +98,7 @@ impl DataExchange for Exchange {
 
 /// Reads the first message of a stream.
 fn read_header(bytes: Bytes) -> Result<ChannelKey, Status> {
-    let header = v1::ChannelHeader::decode(bytes);
+    let header = frame::read_header(bytes);
     let header = header.map_err(|error| Status::invalid_argument(format!("the first message is no channel header: {error}")))?;
     if header.protocol != PROTOCOL {
         return Err(Status::failed_precondition(format!(
@@ -125,7 +124,7 @@ pub fn write_header(key: ChannelKey) -> Frame {
         to_subtask: key.to_subtask,
         protocol: PROTOCOL,
     };
-    header.encode_to_vec().into()
+    Frame::from(&header)
 }
 
 /// Serves the data port until `shutdown`.
@@ -170,6 +169,8 @@ async fn serve_connection(connection: TcpStream, routes: Routes) {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .initial_stream_window_size(window)
         .max_concurrent_streams(STREAMS_MAX)
+        .http2_keepalive_interval(Some(KEEP_ALIVE.0))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE.1))
         .add_routes(routes)
         .serve_with_incoming(incoming);
     if let Err(error) = served.await {

@@ -151,31 +151,49 @@ async fn a_row_of_four_mib_passes_a_window_of_128_kib() {
     assert_eq!(lengths, ["before".len(), text.len(), "after".len()]);
 }
 
+/// Sends rows into a channel that nobody reads until nothing more goes in, as one that waits for alignment; how many bytes.
+fn fill(pair: &mut Pair) -> usize {
+    const ROWS: i64 = 8192;
+    let mut batches = 0;
+    while batches < 1000 && pair.writer.is_ready() {
+        pair.writer.send(Element::Batch(numbers(0, ROWS)));
+        batches += 1;
+        if !pair.writer.is_ready() {
+            pair.sender.park(Some(Duration::from_millis(200)));
+        }
+    }
+    assert!((1..1000).contains(&batches), "{batches} batches went into a channel that nobody reads");
+    batches * ROWS as usize * 8
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_takes_what_was_planned_for_it() {
+    let port = Port::open().await;
+    let schema = numbers(0, 1).schema();
+    let mut narrow = port.connect(attempt(1), 1, &schema, 128 * 1024).remove(0);
+    let mut wide = port.connect(attempt(2), 1, &schema, 4 * 1024 * 1024).remove(0);
+    let filling = tokio::task::spawn_blocking(move || (fill(&mut narrow), fill(&mut wide)));
+    let (narrow, wide) = filling.await.unwrap();
+    assert!(narrow < 2 * 1024 * 1024, "{narrow} bytes went into a channel of 128 KiB");
+    assert!(wide > 4 * 1024 * 1024, "{wide} bytes went into a channel of 4 MiB");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_channel_that_is_not_read_stops_no_other() {
     const CHANNELS: u32 = 16;
     const BATCHES: i64 = 200;
     const ROWS: i64 = 8192;
     let port = Port::open().await;
-    let pairs = port.connect(attempt(1), CHANNELS, &numbers(0, 1).schema(), 128 * 1024);
-    let mut unread = None;
+    let mut pairs = port.connect(attempt(1), CHANNELS, &numbers(0, 1).schema(), 4 * 1024 * 1024);
+    let mut unread = pairs.remove(0);
+    let unread = tokio::task::spawn_blocking(move || {
+        fill(&mut unread);
+        unread
+    });
+    let unread = unread.await.unwrap();
     let mut threads = Vec::new();
-    for (index, pair) in pairs.into_iter().enumerate() {
-        let Pair { mut writer, sender, mut reader, receiver, cancelled } = pair;
-        if index == 0 {
-            // Fill it until nothing more goes in, as a channel that waits for alignment is; then never read it.
-            let mut filled = 0;
-            while filled < 1000 && writer.is_ready() {
-                writer.send(Element::Batch(numbers(0, ROWS)));
-                filled += 1;
-                if !writer.is_ready() {
-                    sender.park(Some(Duration::from_millis(200)));
-                }
-            }
-            assert!((1..1000).contains(&filled), "{filled} batches went into a channel that nobody reads");
-            unread = Some((writer, sender, reader, receiver, cancelled));
-            continue;
-        }
+    for pair in pairs {
+        let Pair { mut writer, sender, mut reader, receiver, .. } = pair;
         threads.push(std::thread::spawn(move || {
             let batches = (0..BATCHES).map(|batch| Element::Batch(numbers(batch * ROWS, ROWS)));
             let barrier = Element::Barrier(Barrier { checkpoint: CheckpointId(7) });

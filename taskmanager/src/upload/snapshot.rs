@@ -8,8 +8,7 @@ use levada_common::checkpoint::{DeclineReason, Handle, StateHandle, TaskSnapshot
 use levada_common::ids::CheckpointId;
 use levada_common::storage::Storage;
 use levada_proto::convert::{state_to_message, task_to_ref};
-use levada_proto::v1;
-use prost::Message;
+use levada_proto::{encoded_len, v1};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -90,7 +89,7 @@ fn measured(
         states: snapshot.states.into_iter().map(state_to_message).collect(),
         sync_ns,
     };
-    let (size_bytes, limit_bytes) = (request.encoded_len() as u64, uploads.job_manager.frame_bytes());
+    let (size_bytes, limit_bytes) = (encoded_len(&request), uploads.job_manager.frame_bytes());
     match largest {
         Some((uid, state, state_bytes)) if size_bytes > limit_bytes => {
             Err(Stopped::Declined(DeclineReason::FrameTooLarge { task, uid, state, state_bytes, size_bytes, limit_bytes }))

@@ -6,9 +6,9 @@ use levada_common::ids::{SubtaskIndex, Uid};
 use levada_common::plan::{BackendKind, JobSettings};
 use levada_engine::error::EngineError;
 use levada_proto::convert::{decline_from_json, state_from_message};
+use levada_proto::encoded_len;
 use levada_state::format::{SizeLimit, encode, verify};
 use levada_state::snapshot::{StateMeta, pieces, ready};
-use prost::Message;
 
 use super::*;
 use crate::testing::{TestJobManager, Told, attempt, plan, settings, task};
@@ -111,7 +111,7 @@ async fn an_acknowledgement_over_the_frame_is_declined_naming_its_largest_state(
     let parts = || vec![part("small", 100_000), part("large", 110_000)];
     uploads(&job_manager, settings(), FRAME).submit(taken(1, parts()));
     let (request, _) = acknowledged(job_manager.told.recv().await.unwrap());
-    let size = request.encoded_len() as u64;
+    let size = encoded_len(&request);
     uploads(&job_manager, settings(), size).submit(taken(1, parts()));
     acknowledged(job_manager.told.recv().await.unwrap());
     uploads(&job_manager, settings(), size - 1).submit(taken(1, parts()));
