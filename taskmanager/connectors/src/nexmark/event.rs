@@ -91,10 +91,20 @@ pub(super) fn below(u: u64, m: u64) -> u64 {
 /// Log-uniform by decade: 100 to 10⁸ − 1.
 #[inline]
 pub(super) fn price(word: u64) -> i64 {
-    const DECADES: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 0, 0];
+    // A decade's least price, and the number of prices in it.
+    const DECADES: [(u64, u64); 8] = [
+        (100, 900),
+        (1_000, 9_000),
+        (10_000, 90_000),
+        (100_000, 900_000),
+        (1_000_000, 9_000_000),
+        (10_000_000, 90_000_000),
+        (0, 0),
+        (0, 0),
+    ];
     // `below` gives 0 to 5; the mask lets the compiler drop the check of the bound.
-    let decade = DECADES[(below(hi(word), 6) & 7) as usize];
-    (100 * decade + below(lo(word), 900 * decade)) as i64
+    let (least, count) = DECADES[(below(hi(word), 6) & 7) as usize];
+    (least + below(lo(word), count)) as i64
 }
 
 /// The pool, to cut several strings from.
