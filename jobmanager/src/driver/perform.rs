@@ -8,9 +8,8 @@ use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
 use levada_jobmanager_core::event::{TaskDeployment, TaskState};
 use levada_jobmanager_core::{Effect, Event as CoreEvent};
 use levada_proto::convert::{attempt_to_ref, task_index};
-use levada_proto::v1;
 use levada_proto::v1::to_task_manager::Message;
-use prost::Message as _;
+use levada_proto::{encoded_len, v1};
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::{debug, info, warn};
 
@@ -64,7 +63,7 @@ impl Driver {
         self.fetchable = numbering.bytes;
         self.deployed = Some((attempt, messages.keys().copied().collect()));
         for (id, message) in messages {
-            let (bytes, limit) = (message.encoded_len() as u64, self.context.frame_bytes);
+            let (bytes, limit) = (encoded_len(&message), self.context.frame_bytes);
             if bytes > limit {
                 let text =
                     format!("the deployment of {bytes} bytes is over the frame size of {limit} bytes; raise rpc.frame-size");

@@ -6,8 +6,7 @@ use futures::{Stream, stream};
 use levada_common::ids::CheckpointId;
 use levada_proto::convert::{self, ConvertError};
 use levada_proto::v1::cluster_server::Cluster;
-use levada_proto::{PROTOCOL, v1};
-use prost::Message as _;
+use levada_proto::{PROTOCOL, encoded_len, v1};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -82,7 +81,7 @@ impl Cluster for ClusterService {
         request: Request<v1::AcknowledgeCheckpointRequest>,
     ) -> Result<Response<v1::AcknowledgeCheckpointResponse>, Status> {
         let request = request.into_inner();
-        let message_bytes = request.encoded_len() as u64;
+        let message_bytes = encoded_len(&request);
         let (attempt, task) = convert::task_from_ref(request.task.as_ref()).map_err(invalid)?;
         let snapshot = v1::TaskSnapshotMessage {
             vertex: task.vertex.0,
