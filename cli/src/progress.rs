@@ -63,7 +63,8 @@ fn totals(status: &JobStatus) -> (u64, u64) {
 fn line(status: &JobStatus, rows_in: u64, rows_out: u64, rates: Option<(f64, f64)>) -> String {
     let mut line = format!("{} {}", status.name, state_name(status.state()));
     let (rate_in, rate_out) = rates.unwrap_or_default();
-    line += &format!("  in {} ({}/s)  out {} ({}/s)", count(rows_in), count(rate_in as u64), count(rows_out), count(rate_out as u64));
+    line +=
+        &format!("  in {} ({}/s)  out {} ({}/s)", count(rows_in), count(rate_in as u64), count(rows_out), count(rate_out as u64));
     if let Some(watermark) = status.nodes.iter().filter_map(|node| node.watermark_ms).min() {
         line += &format!("  watermark {}", time(watermark));
     }

@@ -32,11 +32,7 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self {
-            task_managers: 2,
-            slots: 2,
-            settings: vec!["heartbeat.interval=500ms".into(), "heartbeat.timeout=3s".into()],
-        }
+        Self { task_managers: 2, slots: 2, settings: vec!["heartbeat.interval=500ms".into(), "heartbeat.timeout=3s".into()] }
     }
 }
 
@@ -114,10 +110,7 @@ impl Processes {
 
     /// Starts the JobManager (again).
     pub fn start_job_manager(&mut self) -> anyhow::Result<()> {
-        let settings = [
-            format!("jobmanager.port={}", self.port),
-            format!("jobmanager.http_port={}", self.http_port),
-        ];
+        let settings = [format!("jobmanager.port={}", self.port), format!("jobmanager.http_port={}", self.http_port)];
         self.job_manager = Some(self.spawn("levada-jobmanager", "jobmanager.log", &settings)?);
         Ok(())
     }
@@ -273,6 +266,8 @@ pub fn leftovers(dir: &Path) -> anyhow::Result<Vec<String>> {
     if !dir.exists() {
         return Ok(Vec::new());
     }
-    let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<anyhow::Result<Vec<_>>>()?;
+    let names = fs::read_dir(dir)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     Ok(names.into_iter().filter(|name| name.starts_with('.')).collect())
 }

@@ -8,7 +8,8 @@ use std::fs;
 pub fn cpu_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").expect("Linux shows a process its own usage");
     let after_name = stat.rsplit_once(')').expect("the second field is in brackets").1;
-    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks are numbers")).sum();
+    let ticks: u64 =
+        after_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks are numbers")).sum();
     ticks as f64 / 100.0
 }
 

@@ -18,7 +18,7 @@ use tonic::transport::server::TcpIncoming;
 use tracing::{error, info};
 
 use crate::clock::Clock;
-use crate::dispatcher::{Dispatcher, Limits, Loop, Planner};
+use crate::dispatcher::{Limits, Loop, Planner};
 use crate::driver::Context;
 use crate::error::JobManagerError;
 use crate::http;

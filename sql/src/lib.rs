@@ -7,4 +7,4 @@ mod expression;
 mod planner;
 
 pub use expression::{Compiler, TypedExpr};
-pub use planner::{PlanDefaults, PlanOverrides, explain, plan};
+pub use planner::{PlanDefaults, PlanOverrides, explain, plan, plan_document};

@@ -10,7 +10,8 @@ use crate::progress::count;
 
 /// A job as text.
 pub fn job(status: &JobStatus) -> String {
-    let mut text = format!("job        {}\nname       {}\nstate      {}\n", status.job_id, status.name, state_name(status.state()));
+    let mut text =
+        format!("job        {}\nname       {}\nstate      {}\n", status.job_id, status.name, state_name(status.state()));
     let mut line = |key: &str, value: &str| {
         if !value.is_empty() {
             let _ = writeln!(text, "{key:10} {value}");
@@ -24,7 +25,10 @@ pub fn job(status: &JobStatus) -> String {
     if let Some(all) = &status.checkpoints {
         line(
             "checkpoints",
-            &format!("{} triggered, {} completed, {} failed, {} in progress", all.triggered, all.completed, all.failed, all.in_progress),
+            &format!(
+                "{} triggered, {} completed, {} failed, {} in progress",
+                all.triggered, all.completed, all.failed, all.in_progress
+            ),
         );
         for checkpoint in &all.history {
             line("", &checkpoint_line(checkpoint));
@@ -119,7 +123,12 @@ fn node_json(node: &NodeStatus) -> Value {
 pub fn cluster(cluster: &DescribeClusterResponse) -> String {
     let mut text = format!("JobManager {} epoch {}\n", cluster.version, cluster.epoch);
     let _ = writeln!(text, "frame size      {:>16} bytes", count(cluster.frame_size_bytes));
-    let _ = writeln!(text, "inline state    {:>16} of {} bytes", count(cluster.inline_used_bytes), count(cluster.inline_budget_bytes));
+    let _ = writeln!(
+        text,
+        "inline state    {:>16} of {} bytes",
+        count(cluster.inline_used_bytes),
+        count(cluster.inline_budget_bytes)
+    );
     text += "\nTASKMANAGER                       ADDRESS                   SLOTS   FREE   MEMORY TOTAL        NETWORK           HEAP\n";
     for tm in &cluster.task_managers {
         let _ = writeln!(

@@ -20,8 +20,7 @@ pub struct Document {
 /// Reads a job file.
 pub fn read(path: &Path) -> anyhow::Result<Document> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Usage(format!("reading job file \"{name}\": {error}")))?;
+    let text = std::fs::read_to_string(path).map_err(|error| Usage(format!("reading job file \"{name}\": {error}")))?;
     let path = std::path::absolute(path).with_context(|| format!("finding the folder of \"{name}\""))?;
     let folder = path.parent().context("a file has a folder")?;
     let declarations = levada_connectors::registry().declarations;
@@ -32,10 +31,11 @@ pub fn read(path: &Path) -> anyhow::Result<Document> {
 impl Document {
     /// Checks it as the JobManager would, with the built-in connectors.
     pub fn plan(&self, parallelism: Option<u32>) -> anyhow::Result<Plan> {
-        let graph = graph::parse(&self.text).map_err(|errors| listed(&self.name, &errors))?;
         let declarations = levada_connectors::registry().declarations;
         let overrides = PlanOverrides { parallelism, ..PlanOverrides::default() };
-        Ok(levada_sql::plan(&graph, &declarations, &overrides).map_err(|errors| listed(&self.name, &errors))?)
+        let (_, plan) =
+            levada_sql::plan_document(&self.text, &declarations, &overrides).map_err(|errors| listed(&self.name, &errors))?;
+        Ok(plan)
     }
 }
 

@@ -149,7 +149,8 @@ async fn list(remote: Remote) -> anyhow::Result<ExitCode> {
     let jobs = Client::connect(&remote.jobmanager).await?.list().await?;
     println!("{:32}  {:24}  {:11}  {:>8}  {:>10}", "JOB", "NAME", "STATE", "RESTARTS", "CHECKPOINT");
     for job in jobs {
-        let checkpoint = job.checkpoints.as_ref().and_then(|all| all.last_completed.as_ref()).map_or("-".into(), |last| last.id.to_string());
+        let checkpoint =
+            job.checkpoints.as_ref().and_then(|all| all.last_completed.as_ref()).map_or("-".into(), |last| last.id.to_string());
         let state = format!("{}{}", state_name(job.state()), if job.degraded { "!" } else { "" });
         println!("{:32}  {:24}  {:11}  {:>8}  {:>10}", job.job_id, job.name, state, job.restarts, checkpoint);
     }

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use paths::absolute_paths;
-pub use read::parse;
+pub use read::{parse, read};
 
 use crate::declaration::Options;
 use crate::ids::Uid;

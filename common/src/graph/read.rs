@@ -23,14 +23,24 @@ const DOCUMENT: Keys = Keys {
 /// Errors: all defects at once, each with line and path, in the order of lines; at most 200 are shown. The document is the
 /// user's; nothing is opened or resolved, so connectors, columns and expressions are still unchecked.
 pub fn parse(document: &str) -> Result<JobGraph, GraphErrors> {
+    match read(document) {
+        (Some(graph), errors) if errors.0.is_empty() => Ok(graph),
+        (_, errors) => Err(errors),
+    }
+}
+
+/// As `parse`, but gives what could be read beside the defects, so that more of them can be found in it: nodes with a defect may
+/// be missing, and then their readers' inputs name nothing.
+pub fn read(document: &str) -> (Option<JobGraph>, GraphErrors) {
     let document = document.strip_prefix('\u{feff}').unwrap_or(document);
-    let (root, errors) = read_tree(document)?;
+    let (root, errors) = match read_tree(document) {
+        Ok(read) => read,
+        Err(errors) => return (None, errors),
+    };
     let mut report = Report::new(&root, errors);
     let graph = read_document(&root, &mut report);
-    let lines = report.finish()?;
-    let mut graph = graph.expect("a document without defects is a graph");
-    graph.lines = lines;
-    Ok(graph)
+    let (lines, errors) = report.finish();
+    (graph.map(|graph| JobGraph { lines, ..graph }), errors)
 }
 
 /// Reads the document into a tree; what was refused and worked around comes with it.

@@ -96,18 +96,15 @@ impl Report {
         self.errors.0.len() + self.left_out
     }
 
-    /// The lines, or every defect in the order of lines.
-    pub fn finish(mut self) -> Result<Lines, GraphErrors> {
-        if self.errors.0.is_empty() {
-            return Ok(self.lines);
-        }
+    /// The lines, and every defect in the order of lines.
+    pub fn finish(mut self) -> (Lines, GraphErrors) {
         self.errors.0.sort_by_key(|error| error.line);
         if self.left_out > 0 {
             let line = self.errors.0.last().map_or(1, |error| error.line);
             let message = format!("{} further errors are not shown", self.left_out);
             self.errors.0.push(GraphError { line, path: String::new(), message });
         }
-        Err(self.errors)
+        (self.lines, self.errors)
     }
 
     /// The entries of a map; nothing counts as an empty one. `None` where it is no map (reported).

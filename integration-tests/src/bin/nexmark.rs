@@ -84,7 +84,8 @@ fn main() -> anyhow::Result<()> {
     if query.name == "words" && query.file.is_none() {
         bail!("--query words needs --file (make one with --make-text FILE --bytes 256000000)");
     }
-    let report = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(&query, &graph))?;
+    let report =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(&query, &graph))?;
     if arguments.json {
         println!("{report}");
     } else {

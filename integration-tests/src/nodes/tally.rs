@@ -80,7 +80,9 @@ impl Tally {
         let names = |option: &str| -> Result<Vec<String>, EngineError> {
             let list = spec.options.get(option).and_then(|value| value.as_array()).cloned().unwrap_or_default();
             list.iter()
-                .map(|name| name.as_str().map(String::from).ok_or_else(|| fail(format!("{option}: {name} is not a column's name"))))
+                .map(|name| {
+                    name.as_str().map(String::from).ok_or_else(|| fail(format!("{option}: {name} is not a column's name")))
+                })
                 .collect()
         };
         let place = |name: &String| spec.input.batch_index(name).ok_or_else(|| fail(format!("no column \"{name}\"")));
@@ -93,7 +95,8 @@ impl Tally {
             .map(|name| Ok(HashColumn { place: place(name)?, is_key: last_by.contains(name) }))
             .collect::<Result<Vec<_>, EngineError>>()?;
         let keys = last_by.iter().map(place).collect::<Result<Vec<_>, EngineError>>()?;
-        let types: Vec<DataType> = last_by.iter().filter_map(|name| spec.input.column(name)).map(|column| column.ty.to_arrow()).collect();
+        let types: Vec<DataType> =
+            last_by.iter().filter_map(|name| spec.input.column(name)).map(|column| column.ty.to_arrow()).collect();
         let index = (!keys.is_empty()).then(|| KeyIndex::new(&types));
         Ok(Self { columns, keys, index, last: Vec::new(), ids: Vec::new(), rows: 0, hash: 0, totals })
     }

@@ -21,7 +21,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The sinks of this file.
 pub fn sinks() -> Vec<(CustomSink, SinkFactory)> {
-    let declare = |name: &str| CustomSink { name: name.into(), options: vec!["control".into()], changelog: true, exactly_once: false };
+    let declare =
+        |name: &str| CustomSink { name: name.into(), options: vec!["control".into()], changelog: true, exactly_once: false };
     let slow: SinkFactory = Arc::new(|spec| {
         let control = control(spec)?;
         Ok(Box::new(Slow { control, context: None, free_at: Instant::now(), next_look: Instant::now() }) as Box<dyn Sink>)

@@ -39,7 +39,10 @@ sinks:
     let status = cluster.wait(&job).await?;
     assert_eq!(status.state(), JobState::Finished, "{}", status.failure);
     let rows = output_lines(&out)?;
-    let total: u64 = rows.iter().map(|row| serde_json::from_str::<serde_json::Value>(row).expect("JSON")["rows"].as_u64().expect("a count")).sum();
+    let total: u64 = rows
+        .iter()
+        .map(|row| serde_json::from_str::<serde_json::Value>(row).expect("JSON")["rows"].as_u64().expect("a count"))
+        .sum();
     assert_eq!((rows.len(), total), (1000, 4_000_000 + 4 * 20));
     Ok(())
 }
@@ -73,9 +76,8 @@ sinks:
     let job = cluster.submit(&graph).await?;
     let status = cluster.wait(&job).await?;
     assert_eq!(status.state(), JobState::Finished, "{}\n{}", status.failure, cluster.logs());
-    let mut expected: Vec<String> = (0..5000u64)
-        .map(|key| format!("{{\"k\":{key},\"n\":200,\"total\":{}}}", 200 * key + 5000 * (199 * 200 / 2)))
-        .collect();
+    let mut expected: Vec<String> =
+        (0..5000u64).map(|key| format!("{{\"k\":{key},\"n\":200,\"total\":{}}}", 200 * key + 5000 * (199 * 200 / 2))).collect();
     expected.sort_unstable();
     assert!(output_lines(&out)? == expected, "the sums differ");
     Ok(())
@@ -113,7 +115,11 @@ sinks:
     cluster.wait_until(&job, "the window fires", fired).await?;
     let pid = cluster.task_manager_pid(0).expect("it runs");
     let memory = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let peak = memory.lines().find(|line| line.starts_with("VmHWM:")).and_then(|line| line.split_whitespace().nth(1)).expect("Linux shows it");
+    let peak = memory
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .and_then(|line| line.split_whitespace().nth(1))
+        .expect("Linux shows it");
     // Keys, counts and index of the window itself are about 40 bytes a key; its rows as a whole would be 48 more.
     assert!(peak.parse::<u64>()? < 420 << 10, "the TaskManager held {peak} KiB");
     let start = Instant::now();

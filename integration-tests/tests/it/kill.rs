@@ -101,7 +101,9 @@ async fn output_is_the_same_whenever_a_task_manager_is_killed() -> anyhow::Resul
         wait_for_moment(&cluster, &job, moment, &mut rng).await?;
         kill_one(&mut cluster, &mut rng).await?;
         if let Moment::Restore = moment {
-            cluster.wait_until(&job, "a restart", |status| status.restarts >= 1 && status.state() != JobState::Restarting).await?;
+            cluster
+                .wait_until(&job, "a restart", |status| status.restarts >= 1 && status.state() != JobState::Restarting)
+                .await?;
             kill_one(&mut cluster, &mut rng).await?;
         }
         let status = cluster.wait(&job).await?;

@@ -5,14 +5,18 @@ use levada_integration_tests::streams::{StreamA, StreamB};
 use levada_proto::v1::JobState;
 
 fn settings(parallelism: u32, backend: &str, dir: &std::path::Path) -> String {
-    format!("  parallelism: {parallelism}\n  state: {{ backend: {backend} }}\n  checkpoint: {{ interval: 200ms, dir: \"file://{}\" }}", dir.display())
+    format!(
+        "  parallelism: {parallelism}\n  state: {{ backend: {backend} }}\n  checkpoint: {{ interval: 200ms, dir: \"file://{}\" }}",
+        dir.display()
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_a_gives_its_ten_thousand_rows() -> anyhow::Result<()> {
     let cluster = Processes::start(Setup::default()).await?;
     for (round, (parallelism, backend)) in [(1, "memory"), (4, "memory"), (1, "fs"), (3, "fs")].into_iter().enumerate() {
-        let stream = StreamA { rows: 1_000_000, rate: None, settings: settings(parallelism, backend, &cluster.path("checkpoints")) };
+        let stream =
+            StreamA { rows: 1_000_000, rate: None, settings: settings(parallelism, backend, &cluster.path("checkpoints")) };
         let out = cluster.path(&format!("out-{round}"));
         let job = cluster.submit(&stream.graph(&out)).await?;
         let status = cluster.wait(&job).await?;

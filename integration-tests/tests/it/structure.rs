@@ -24,7 +24,11 @@ const ALLOWED: [(&str, &str, &[&str]); 11] = [
 ];
 
 /// Libraries that only one package may name.
-const EXCLUSIVE: [(&str, &str); 3] = [("datafusion", "levada-sql"), ("axum", "levada-jobmanager levada-taskmanager"), ("clap", "levada levada-jobmanager levada-taskmanager levada-integration-tests")];
+const EXCLUSIVE: [(&str, &str); 3] = [
+    ("datafusion", "levada-sql"),
+    ("axum", "levada-jobmanager levada-taskmanager"),
+    ("clap", "levada levada-jobmanager levada-taskmanager levada-integration-tests"),
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")

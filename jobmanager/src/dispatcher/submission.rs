@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use levada_common::declaration::{Declarations, Options};
-use levada_common::graph::{self, GraphErrors, JobGraph};
+use levada_common::graph::{GraphErrors, JobGraph};
 use levada_common::plan::Plan;
 use levada_jobmanager_core::placement::{PlacementError, place};
 use levada_sql::PlanOverrides;
@@ -112,10 +112,9 @@ impl Planner {
 fn plan(submission: &Submission, declarations: &Declarations) -> Result<Plan, Refusal> {
     let name = &submission.document_name;
     let refuse = |errors: GraphErrors| Refusal::document(name, &errors);
-    let graph = graph::parse(&submission.document).map_err(refuse)?;
     let parallelism = (submission.parallelism > 0).then_some(submission.parallelism);
     let overrides = PlanOverrides { parallelism, ..PlanOverrides::default() };
-    let plan = levada_sql::plan(&graph, declarations, &overrides).map_err(refuse)?;
+    let (graph, plan) = levada_sql::plan_document(&submission.document, declarations, &overrides).map_err(refuse)?;
     let relative = relative_paths(&graph, declarations);
     if relative.0.is_empty() { Ok(plan) } else { Err(refuse(relative)) }
 }

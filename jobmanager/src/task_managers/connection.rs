@@ -124,10 +124,13 @@ fn task_event(event: v1::TaskEvent) -> Result<(AttemptId, TaskId, TaskState), Co
     Ok((attempt, task, state))
 }
 
+/// Whose counters, and what they are.
+type Report = (AttemptId, TaskId, v1::TaskReport);
+
 /// Hands each job's reports to its driver. Tasks of a job that has none (a JobManager before this one started them, or the job
 /// has ended) are told to end.
 async fn report(reports: Vec<v1::TaskReport>, outgoing: &Outgoing, dispatcher: &Dispatcher) -> Result<(), ConvertError> {
-    let mut by_job: Vec<(JobId, Vec<(AttemptId, TaskId, v1::TaskReport)>)> = Vec::new();
+    let mut by_job: Vec<(JobId, Vec<Report>)> = Vec::new();
     for report in reports {
         let (attempt, task) = convert::task_from_ref(report.task.as_ref())?;
         match by_job.iter_mut().find(|(job, _)| *job == attempt.job) {

@@ -169,7 +169,7 @@ mod tests {
             v1::StateHandleMessage { uid: "../x".into(), ..good.clone() },
             v1::StateHandleMessage { kind: "broadcast".into(), ..good.clone() },
             v1::StateHandleMessage { key_group_start: 128, ..good.clone() },
-            v1::StateHandleMessage { key_group_end: 70_000, ..good.clone() },
+            v1::StateHandleMessage { key_group_end: 70_000, ..good },
         ];
         for message in bad {
             assert!(state_from_message(SubtaskIndex(0), message.clone()).is_err(), "{message:?}");

@@ -28,6 +28,35 @@ use levada_common::plan::{PLAN_VERSION, Plan};
 pub use explain::explain;
 pub use settings::{PlanDefaults, PlanOverrides};
 
+/// Reads a document, checks it and plans it for the connectors of `declarations`.
+///
+/// Errors: every defect, those of its form and those of its meaning, in the order of lines. What a defect of form hides is
+/// not reported: below a place that could not be read nothing more is said.
+pub fn plan_document(
+    document: &str,
+    declarations: &Declarations,
+    overrides: &PlanOverrides,
+) -> Result<(JobGraph, Plan), GraphErrors> {
+    let (graph, mut errors) = levada_common::graph::read(document);
+    let Some(graph) = graph else { return Err(errors) };
+    match plan(&graph, declarations, overrides) {
+        Ok(plan) if errors.0.is_empty() => Ok((graph, plan)),
+        Ok(_) => Err(errors),
+        Err(found) => {
+            let known: Vec<String> = errors.0.iter().map(|error| error.path.clone()).collect();
+            let hidden = |path: &str| known.iter().any(|known| is_at_or_below(path, known) || is_at_or_below(known, path));
+            errors.0.extend(found.0.into_iter().filter(|error| !hidden(&error.path)));
+            errors.0.sort_by_key(|error| error.line);
+            Err(errors)
+        }
+    }
+}
+
+/// Whether the thing at `path` is, or lies in, the one at `place`.
+fn is_at_or_below(path: &str, place: &str) -> bool {
+    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || (!place.is_empty() && rest.starts_with(['.', '['])))
+}
+
 /// Checks `graph` and plans it for the connectors of `declarations`.
 ///
 /// Errors: every defect of the graph, with its path and line, in the order of lines.

@@ -7,7 +7,9 @@ use levada_common::ids::Uid;
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// A row could not be read or computed, and the node's policy is to fail.
-    #[error("node \"{uid}\" ({clause}): bad record at {position}: {reason}; set `bad_records: drop` on the node to drop and count such rows")]
+    #[error(
+        "node \"{uid}\" ({clause}): bad record at {position}: {reason}; set `bad_records: drop` on the node to drop and count such rows"
+    )]
     BadRecord {
         /// The node.
         uid: Uid,

@@ -241,8 +241,11 @@ impl Drop for Running {
 
 type Inboxes = HashMap<TaskId, (InboxSender, Inbox)>;
 
+/// A task with both ends of its inbox.
+type OwnInbox = (TaskId, (InboxSender, Inbox));
+
 /// Each task's inbox with its channel ends.
-fn pair(inboxes: Inboxes, ends: &mut HashMap<TaskId, Ends>) -> Vec<((TaskId, (InboxSender, Inbox)), Ends)> {
+fn pair(inboxes: Inboxes, ends: &mut HashMap<TaskId, Ends>) -> Vec<(OwnInbox, Ends)> {
     let with_ends = inboxes.into_iter().map(|(task, inbox)| ((task, inbox), ends.remove(&task).unwrap_or_default()));
     with_ends.collect()
 }

@@ -55,10 +55,16 @@ async fn g58_integer_sums_do_not_wrap() -> anyhow::Result<()> {
     assert_eq!(rows[1], r#"{"k":"b","total":3,"mean":1.5}"#);
 
     for expression in ["abs(v)", "-v", "v - 1", "v * 2"] {
-        let path = input(&cluster, "least.ndjson", &[format!("{{\"k\":\"a\",\"v\":{}}}", i64::MIN), "{\"k\":\"a\",\"v\":1}".into()])?;
+        let path =
+            input(&cluster, "least.ndjson", &[format!("{{\"k\":\"a\",\"v\":{}}}", i64::MIN), "{\"k\":\"a\",\"v\":1}".into()])?;
         let out = cluster.path(&format!("out-{}", expression.replace(['(', ')', ' ', '*', '-'], "_")));
         let transform = format!("select: {{ v: \"{expression}\" }}\nbad_records: drop");
-        let job = Job { settings: "parallelism: 1", source: source(&path, "k: STRING, v: INT64", "fail"), transform: &transform, out: &out };
+        let job = Job {
+            settings: "parallelism: 1",
+            source: source(&path, "k: STRING, v: INT64", "fail"),
+            transform: &transform,
+            out: &out,
+        };
         let (status, rows) = finish(&cluster, &job).await?;
         assert_eq!((rows.len(), node(&status, "step").bad_records), (1, 1), "{expression}: {rows:?}");
     }
@@ -102,7 +108,12 @@ async fn g60_deep_json_is_a_bad_record() -> anyhow::Result<()> {
     lines.push("{\"id\":1}".into());
     let path = input(&cluster, "deep.ndjson", &lines)?;
     let out = cluster.path("out");
-    let job = Job { settings: "parallelism: 2", source: source(&path, "id: INT64", "drop"), transform: "select: { id: id }", out: &out };
+    let job = Job {
+        settings: "parallelism: 2",
+        source: source(&path, "id: INT64", "drop"),
+        transform: "select: { id: id }",
+        out: &out,
+    };
     let (status, rows) = finish(&cluster, &job).await?;
     assert_eq!(node(&status, "input").bad_records, bad);
     assert_eq!(rows.len() as u64, lines.len() as u64 - bad);
@@ -117,7 +128,8 @@ async fn g60_deep_json_is_a_bad_record() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn g61_null_and_missing_keys_are_one_group() -> anyhow::Result<()> {
     let mut cluster = cluster().await?;
-    let keys = ["\"k\":\"x\"", "\"k\":\"\"", "\"k\":null", "\"other\":1", "\"k\":\"null\"", "\"k\":0", "\"k\":false", "\"k\":{\"a\":1}"];
+    let keys =
+        ["\"k\":\"x\"", "\"k\":\"\"", "\"k\":null", "\"other\":1", "\"k\":\"null\"", "\"k\":0", "\"k\":false", "\"k\":{\"a\":1}"];
     let lines: Vec<String> = keys.iter().flat_map(|key| std::iter::repeat_n(format!("{{{key}}}"), 3)).collect();
     let path = input(&cluster, "keys.ndjson", &lines)?;
     let out = cluster.path("out");
@@ -144,7 +156,12 @@ async fn g62_bad_records_follow_the_policy() -> anyhow::Result<()> {
     lines[504] = b"{\"id\":504,\"extra\":true}".to_vec();
     let path = input(&cluster, "bad.ndjson", &lines)?;
     let out = cluster.path("dropped");
-    let job = Job { settings: "parallelism: 2", source: source(&path, "id: INT64", "drop"), transform: "select: { id: id }", out: &out };
+    let job = Job {
+        settings: "parallelism: 2",
+        source: source(&path, "id: INT64", "drop"),
+        transform: "select: { id: id }",
+        out: &out,
+    };
     let (status, rows) = finish(&cluster, &job).await?;
     assert_eq!((rows.len(), node(&status, "input").bad_records), (997, 3));
     assert!(node(&status, "input").last_bad_record.contains("bad.ndjson"), "{}", node(&status, "input").last_bad_record);

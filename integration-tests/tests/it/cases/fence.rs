@@ -28,7 +28,8 @@ async fn g39_late_messages_of_an_old_attempt_are_dropped() -> anyhow::Result<()>
         rate: Some(10_000),
         settings: "  parallelism: 3\n  checkpoint: { interval: 100ms, tolerable_failures: 1000 }\n  restart: { strategy: fixed-delay, delay: 0ms, attempts: 1000 }".into(),
     };
-    let graph = stream.graph(&out) + &format!("  failing:\n    inputs: [ids]\n    failing: {{ control: \"{}\" }}\n", control.display());
+    let graph =
+        stream.graph(&out) + &format!("  failing:\n    inputs: [ids]\n    failing: {{ control: \"{}\" }}\n", control.display());
     let job = cluster.submit(&graph).await?;
     for failure in 1..=FAILURES {
         cluster.wait_until(&job, "RUNNING", |status| status.state() == JobState::Running).await?;

@@ -45,11 +45,14 @@ fn mixed(path: &std::path::Path) -> anyhow::Result<Vec<String>> {
 async fn g63_crlf_across_reads() -> anyhow::Result<()> {
     let mut cluster = Processes::start(Setup { task_managers: 2, slots: 2, ..Setup::default() }).await?;
     let path = cluster.path("mixed.txt");
-    let mut expected: Vec<String> = mixed(&path)?.into_iter().map(|line| serde_json::json!({ "line": line }).to_string()).collect();
+    let mut expected: Vec<String> =
+        mixed(&path)?.into_iter().map(|line| serde_json::json!({ "line": line }).to_string()).collect();
     expected.sort_unstable();
     for (round, (parallelism, split)) in [(1, "64MiB"), (4, "64KiB"), (4, "4097")].into_iter().enumerate() {
         let out = cluster.path(&format!("out-{round}"));
-        let settings = format!("parallelism: {parallelism}, checkpoint: {{ interval: 20ms }}, restart: {{ strategy: fixed-delay, delay: 20ms, attempts: 5 }}");
+        let settings = format!(
+            "parallelism: {parallelism}, checkpoint: {{ interval: 20ms }}, restart: {{ strategy: fixed-delay, delay: 20ms, attempts: 5 }}"
+        );
         let source = format!("file: {{ path: \"{}\", format: text, split_size: {split} }}", path.display());
         let job = Job { settings: &settings, source, transform: "where: line is not null", out: &out };
         let id = cluster.submit(&job.graph()).await?;
@@ -81,19 +84,31 @@ async fn g66_gigantic_lines_are_bad_records_and_the_others_arrive() -> anyhow::R
     drop(file);
     let out = cluster.path("out");
     let source = format!("file: {{ path: \"{}\", format: text }}\nbad_records: drop", path.display());
-    let job = Job { settings: "parallelism: 4", source, transform: "select: { size: character_length(line), head: \"substr(line, 1, 8)\" }", out: &out };
+    let job = Job {
+        settings: "parallelism: 4",
+        source,
+        transform: "select: { size: character_length(line), head: \"substr(line, 1, 8)\" }",
+        out: &out,
+    };
     let (status, rows) = finish(&cluster, &job).await?;
     assert_eq!(node(&status, "input").bad_records, 3, "16 MiB, 100 MiB and the 3 GiB without an end");
-    assert_eq!(rows, [
-        r#"{"size":1048576,"head":"aaaaaaaa"}"#,
-        r#"{"size":5,"head":"after"}"#,
-        r#"{"size":8,"head":"before 0"}"#,
-        r#"{"size":8,"head":"before 1"}"#,
-        r#"{"size":8,"head":"before 2"}"#
-    ]);
+    assert_eq!(
+        rows,
+        [
+            r#"{"size":1048576,"head":"aaaaaaaa"}"#,
+            r#"{"size":5,"head":"after"}"#,
+            r#"{"size":8,"head":"before 0"}"#,
+            r#"{"size":8,"head":"before 1"}"#,
+            r#"{"size":8,"head":"before 2"}"#
+        ]
+    );
     let pid = cluster.task_manager_pid(0).expect("it runs");
     let memory = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let peak = memory.lines().find(|line| line.starts_with("VmHWM:")).and_then(|line| line.split_whitespace().nth(1)).expect("Linux shows it");
+    let peak = memory
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .and_then(|line| line.split_whitespace().nth(1))
+        .expect("Linux shows it");
     assert!(peak.parse::<u64>()? < 512 << 10, "the TaskManager held {peak} KiB");
     Ok(())
 }

@@ -45,7 +45,9 @@ async fn g11_checkpoints_expire_under_back_pressure_and_recover() -> anyhow::Res
     let job = cluster.submit(&graph).await?;
     let expired = |status: &JobStatus| {
         let all = status.checkpoints.as_ref();
-        all.is_some_and(|all| all.failed >= 3 && all.last_failed.as_ref().is_some_and(|last| last.failure.contains("expired after 1000 ms")))
+        all.is_some_and(|all| {
+            all.failed >= 3 && all.last_failed.as_ref().is_some_and(|last| last.failure.contains("expired after 1000 ms"))
+        })
     };
     let status = cluster.wait_until(&job, "three expired checkpoints", expired).await?;
     assert_eq!((status.state(), status.restarts), (JobState::Running, 0), "{}", status.failure);
@@ -61,7 +63,8 @@ async fn g11_checkpoints_expire_under_back_pressure_and_recover() -> anyhow::Res
     assert!(output_lines(&out)? == stream.expected(), "the ids differ");
     assert_eq!(leftovers(&out)?, Vec::<String>::new());
     let last = status.checkpoints.and_then(|all| all.last_completed).expect("the final checkpoint").id;
-    let stray: Vec<String> = files_below(&checkpoints).into_iter().filter(|file| !file.contains(&format!("chk-{last}/"))).collect();
+    let stray: Vec<String> =
+        files_below(&checkpoints).into_iter().filter(|file| !file.contains(&format!("chk-{last}/"))).collect();
     assert_eq!(stray, Vec::<String>::new(), "files of checkpoints that were given up or replaced");
     Ok(())
 }

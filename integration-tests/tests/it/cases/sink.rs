@@ -10,7 +10,8 @@ async fn g41_the_end_of_a_bounded_job_is_published() -> anyhow::Result<()> {
     let lines: Vec<String> = (0..10_000).map(|id| format!("{{\"id\":{id}}}")).collect();
     let full = input(&cluster, "full.ndjson", &lines)?;
     let empty = input(&cluster, "empty.ndjson", &[] as &[&str])?;
-    let cases = [(&full, "checkpoint: { interval: 60s }", 10_000), (&full, "parallelism: 3", 10_000), (&empty, "checkpoint: {}", 0)];
+    let cases =
+        [(&full, "checkpoint: { interval: 60s }", 10_000), (&full, "parallelism: 3", 10_000), (&empty, "checkpoint: {}", 0)];
     for (round, (path, settings, expected)) in cases.into_iter().enumerate() {
         let out = cluster.path(&format!("out-{round}"));
         let settings = if settings.starts_with("parallelism") { settings.into() } else { format!("parallelism: 3, {settings}") };

@@ -39,8 +39,7 @@ async fn g32_a_pending_window_closes_after_a_restore() -> anyhow::Result<()> {
         for ts in [12_000, 25_000] {
             feed.send(&format!("{{\"k\":\"b\",\"ts\":{ts}}}"));
         }
-        let expected =
-            [r#"{"k":"a","s":0,"n":3}"#, r#"{"k":"b","s":0,"n":1}"#, r#"{"k":"b","s":10000,"n":1}"#].map(String::from);
+        let expected = [r#"{"k":"a","s":0,"n":3}"#, r#"{"k":"b","s":0,"n":1}"#, r#"{"k":"b","s":10000,"n":1}"#].map(String::from);
         wait_for_rows(&cluster, &id, &out, &expected).await?;
         cluster.client().await?.cancel(&id).await?;
         cluster.wait(&id).await?;

@@ -8,7 +8,9 @@ use super::{Job, finish, input, node, run};
 const WINDOWED: &str = "key_by: [k]\nwindow: { tumbling: { size: SIZE } }\naggregate: { n: count(*) }\nselect: { k: k, s: cast(window_start as bigint), n: n }";
 
 fn source(path: &str, policy: &str) -> String {
-    format!("file: {{ path: \"{path}\", format: ndjson, columns: {{ k: STRING, ts: INT64 }} }}\nwatermark: {{ column: ts, disorder: 1h }}\nbad_records: {policy}")
+    format!(
+        "file: {{ path: \"{path}\", format: ndjson, columns: {{ k: STRING, ts: INT64 }} }}\nwatermark: {{ column: ts, disorder: 1h }}\nbad_records: {policy}"
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,11 +22,7 @@ async fn g26_events_before_1970() -> anyhow::Result<()> {
     let out = cluster.path("out");
     let job = Job { settings: "parallelism: 2", source: source(&path, "fail"), transform: &transform, out: &out };
     let (_, rows) = finish(&cluster, &job).await?;
-    assert_eq!(rows, [
-        r#"{"k":"a","s":-10000,"n":1}"#,
-        r#"{"k":"a","s":-5000,"n":3}"#,
-        r#"{"k":"a","s":0,"n":1}"#
-    ]);
+    assert_eq!(rows, [r#"{"k":"a","s":-10000,"n":1}"#, r#"{"k":"a","s":-5000,"n":3}"#, r#"{"k":"a","s":0,"n":1}"#]);
     Ok(())
 }
 
@@ -45,7 +43,12 @@ async fn g27_times_at_the_ends_of_the_range() -> anyhow::Result<()> {
         assert_eq!(rows.contains(&r#"{"k":"a","s":253402300790000,"n":1}"#.to_string()), bad == 0, "{extreme}: {rows:?}");
         if bad == 1 {
             let out = cluster.path(&format!("failed-{round}"));
-            let job = Job { settings: "parallelism: 2, checkpoint: {}", source: source(&path, "fail"), transform: &transform, out: &out };
+            let job = Job {
+                settings: "parallelism: 2, checkpoint: {}",
+                source: source(&path, "fail"),
+                transform: &transform,
+                out: &out,
+            };
             let (status, _) = run(&cluster, &job).await?;
             assert_eq!((status.state(), status.restarts), (JobState::Failed, 0), "{extreme}");
             assert!(status.failure.contains(&extreme.to_string()), "{}", status.failure);
