@@ -15,7 +15,7 @@ pub mod server;
 use std::time::Duration;
 
 /// The connection's HTTP/2 window: the largest there is, so that a stream that is not read never stops the others.
-pub const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+pub const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 
 /// Least window of one channel, in bytes.
 pub const CHANNEL_WINDOW_BYTES_MIN: u32 = 128 * 1024;
