@@ -252,6 +252,17 @@ pub struct AggregateSpec {
     pub changelog_full: bool,
 }
 
+impl AggregateSpec {
+    /// The name of the keyed state, where the operator keeps one across a checkpoint: a partial keeps none.
+    pub fn state_name(&self) -> Option<&'static str> {
+        match (self.phase, &self.window) {
+            (AggregatePhase::Partial, _) => None,
+            (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Some("panes"),
+            (_, WindowSpec::Running | WindowSpec::Global) => Some("aggregate"),
+        }
+    }
+}
+
 /// Over what rows are grouped beside the key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

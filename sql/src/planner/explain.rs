@@ -139,17 +139,11 @@ fn call(call: &AggregateCall) -> String {
     format!("{}: {}({}{order})", call.name, call.function.name(), call.argument.as_deref().unwrap_or("*"))
 }
 
-/// The state that the operator keeps across a checkpoint.
+/// The state that the operator keeps across a checkpoint: its name and its columns beside the key.
 fn state(kind: &OperatorKind) -> Option<String> {
-    match kind {
-        OperatorKind::Aggregate(AggregateSpec { phase: AggregatePhase::Partial, .. }) => None,
-        OperatorKind::Aggregate(spec) => {
-            let columns: Vec<String> =
-                spec.calls.iter().flat_map(AggregateCall::state_columns).map(|column| column.name).collect();
-            Some(format!("aggregate ({})", columns.join(", ")))
-        }
-        OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => None,
-    }
+    let OperatorKind::Aggregate(spec) = kind else { return None };
+    let columns: Vec<String> = spec.calls.iter().flat_map(AggregateCall::state_columns).map(|column| column.name).collect();
+    spec.state_name().map(|name| format!("{name} ({})", columns.join(", ")))
 }
 
 /// `10 s`, `2.5 s`, `100 ms`, `10 min`.

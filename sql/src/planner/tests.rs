@@ -446,7 +446,7 @@ fn an_input_by_the_same_key_is_not_exchanged_again() {
   u: { inputs: [t], key_by: [key], window: { tumbling: { size: 10s } }, aggregate: { n: sum(n) } }";
     let plan = planned(&rows(forward, "u"), 4);
     let last = plan.vertices.iter().find(|vertex| vertex.name == "t -> u -> out").expect("one chain");
-    let phases: Vec<_> = last.operators.iter().filter_map(|operator| match &operator.kind {
+    let phases = last.operators.iter().filter_map(|operator| match &operator.kind {
         OperatorKind::Aggregate(spec) => Some(spec.phase),
         _ => None,
     });
