@@ -4,7 +4,7 @@
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test soak bench fmt setup build
+.PHONY: help demo test bench fmt setup build
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/'
@@ -14,9 +14,6 @@ demo: setup ## word count and a Nexmark window job on three processes, one kille
 
 test: setup ## everything that must hold; ends in one summary line
 	@integration-tests/run.sh
-
-soak: setup ## the long rounds of the failure tests (LEVADA_SOAK=1): an hour or so
-	@LEVADA_SOAK=1 integration-tests/run.sh
 
 bench: setup ## the benchmark programs at small sizes
 	@integration-tests/bench.sh

@@ -184,3 +184,40 @@ impl JobManager {
 fn passes(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestJobManager, attempt};
+
+    #[tokio::test]
+    async fn a_state_larger_than_the_frame_comes_in_chunks() {
+        let job_manager = TestJobManager::start().await;
+        let calls = job_manager.calls(2 * 1024 * 1024);
+        let bytes = calls.fetch_state(attempt(1), 5_000_000, 5_000_000).await.unwrap();
+        assert!(bytes.len() == 5_000_000 && bytes.iter().all(|byte| *byte == 7));
+    }
+
+    #[tokio::test]
+    async fn a_state_that_is_not_there_or_too_long_fails_naming_it() {
+        let job_manager = TestJobManager::start().await;
+        let calls = job_manager.calls(2 * 1024 * 1024);
+        let missing = calls.fetch_state(attempt(1), 0, 10).await.unwrap_err().message;
+        assert!(missing.contains("inline state 0") && missing.contains("no state 0"), "{missing}");
+        let long = calls.fetch_state(attempt(1), 3_000_000, 2_999_999).await.unwrap_err().message;
+        assert!(long.contains("more than the 2999999 bytes"), "{long}");
+    }
+
+    #[test]
+    fn pauses_grow_to_the_last_and_begin_anew() {
+        let (first, last) = (Duration::from_millis(100), Duration::from_millis(500));
+        let mut backoff = Backoff::new(first, last);
+        for most in [100, 200, 400, 500, 500] {
+            let pause = backoff.pause();
+            let most = Duration::from_millis(most);
+            assert!((most.mul_f64(0.79)..=most).contains(&pause), "{pause:?}");
+        }
+        backoff.reset();
+        assert!(backoff.pause() <= first);
+    }
+}

@@ -27,8 +27,9 @@ fn schema() -> StreamSchema {
 }
 
 fn batch() -> RecordBatch {
-    let place =
-        arrow::array::StructArray::try_from(vec![("city", Arc::new(StringArray::from(vec!["Rome", "Kyiv"])) as ArrayRef)]);
+    let cities: ArrayRef = Arc::new(StringArray::from(vec!["Rome", "Kyiv"]));
+    let city = Arc::new(arrow::datatypes::Field::new("city", cities.data_type().clone(), true));
+    let place = arrow::array::StructArray::from(vec![(city, cities)]);
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int64Array::from(vec![1000, i64::MAX])),
         Arc::new(Int64Array::from(vec![Some(7), None])),
@@ -39,7 +40,7 @@ fn batch() -> RecordBatch {
         Arc::new(Int32Array::from(vec![i32::MAX, 1])),
         Arc::new(UInt64Array::from(vec![u64::MAX, 1])),
         Arc::new(StringArray::from(vec![Some("ada"), None])),
-        Arc::new(place.unwrap()),
+        Arc::new(place),
     ];
     RecordBatch::try_new(schema().to_arrow(), columns).unwrap()
 }
@@ -281,4 +282,33 @@ fn any_name_can_be_referred_to() {
         assert_eq!(typed.unwrap().column.as_deref(), Some(name), "{}", column_reference(name));
     }
     assert_eq!(column_reference("dateTime"), "dateTime");
+}
+
+#[test]
+fn zz_timing() {
+    for n in [50usize, 100, 200, 400] {
+        for (what, sql) in [
+            ("add", vec!["price"; n].join(" + ")),
+            ("float", vec!["ratio"; n].join(" + ")),
+            ("or", (0..n).map(|i| format!("price = {i}")).collect::<Vec<_>>().join(" or ")),
+            ("concat", vec!["line"; n].join(" || ")),
+        ] {
+            let start = std::time::Instant::now();
+            let result = type_of(&sql);
+            eprintln!("{what} {n}: {:?} {result:?}", start.elapsed());
+        }
+    }
+    for n in [5usize, 10, 20, 30] {
+        for (what, sql) in [
+            ("paren", format!("{}1{}", "(".repeat(n), ")".repeat(n))),
+            ("lower", format!("{}line{}", "lower(".repeat(n), ")".repeat(n))),
+            ("case", format!("{}line{}", "case when price > 1 then ".repeat(n), " end".repeat(n))),
+            ("not", format!("{}true", "not ".repeat(n))),
+            ("abs", format!("{}price{}", "abs(1 + ".repeat(n), ")".repeat(n))),
+        ] {
+            let start = std::time::Instant::now();
+            let result = type_of(&sql);
+            eprintln!("{what} {n}: {:?} {result:?}", start.elapsed());
+        }
+    }
 }

@@ -67,22 +67,21 @@ impl Planner<'_> {
     }
 
     fn check_alike(&mut self, path: &str, inputs: &[(Uid, Stream)]) -> Option<()> {
+        let changelogs = inputs.iter().enumerate().filter(|(_, (_, stream))| stream.schema.changelog);
+        let defects: Vec<(usize, String)> = changelogs
+            .map(|(index, (name, _))| {
+                let reason = "is a changelog and cannot be united: its updates could not be told from rows of the other inputs";
+                (index, format!("\"{name}\" {reason}"))
+            })
+            .collect();
         let (first_name, first) = &inputs[0];
-        let mut alike = true;
-        for (index, (name, stream)) in inputs.iter().enumerate() {
-            let defect = if stream.schema.changelog {
-                Some(format!(
-                    "\"{name}\" is a changelog and cannot be united: its updates could not be told from rows of the other inputs"
-                ))
-            } else if index == 0 {
-                None
-            } else {
-                difference(first_name, first, name, stream)
-            };
-            if let Some(defect) = defect {
-                self.error(format!("{path}.inputs[{index}]"), defect);
-                alike = false;
-            }
+        let different = inputs.iter().enumerate().skip(1).filter_map(|(index, (name, stream))| {
+            difference(first_name, first, name, stream).map(|defect| (index, defect))
+        });
+        let defects = if defects.is_empty() { different.collect() } else { defects };
+        let alike = defects.is_empty();
+        for (index, defect) in defects {
+            self.error(format!("{path}.inputs[{index}]"), defect);
         }
         alike.then_some(())
     }
