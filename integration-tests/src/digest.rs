@@ -17,10 +17,17 @@ pub fn draw(n: u64) -> u64 {
 
 /// The hash of one row of up to four columns; missing ones are 0.
 pub fn row_hash([a, b, c, d]: [u64; 4]) -> u64 {
-    let x = mix(a.wrapping_mul(GOLDEN).wrapping_add(1));
-    let x = mix(x.wrapping_add(b).wrapping_mul(GOLDEN));
-    let x = mix(x.wrapping_add(c).wrapping_mul(GOLDEN));
-    mix(x.wrapping_add(d).wrapping_mul(GOLDEN))
+    absorb(absorb(absorb(absorb_first(a), b), c), d)
+}
+
+/// A row's hash after its first column.
+pub fn absorb_first(value: u64) -> u64 {
+    mix(value.wrapping_mul(GOLDEN).wrapping_add(1))
+}
+
+/// A row's hash after one more column.
+pub fn absorb(hash: u64, value: u64) -> u64 {
+    mix(hash.wrapping_add(value).wrapping_mul(GOLDEN))
 }
 
 /// FNV-1a, 64 bits: how a string enters a row's hash.

@@ -18,7 +18,7 @@ use levada_engine::error::EngineError;
 use levada_engine::sink::{Prepared, Sink, SinkContext, SinkFactory};
 use levada_state::key_index::KeyIndex;
 
-use crate::digest::{fnv1a, row_hash};
+use crate::digest::{absorb, absorb_first, fnv1a, row_hash};
 
 /// Rows and hashes of every subtask that has ended.
 #[derive(Debug, Default)]
@@ -47,6 +47,9 @@ pub fn sink(totals: Arc<Totals>) -> (CustomSink, SinkFactory) {
     (declaration, factory)
 }
 
+/// Columns that a row's hash is made of; missing ones are 0.
+const HASHED_COLUMNS_MAX: usize = 4;
+
 /// One column that enters the hash.
 #[derive(Debug, Clone, Copy)]
 struct HashColumn {
@@ -63,6 +66,7 @@ struct Tally {
     /// Of each key of `last_by`: the hash's inputs in its last row.
     last: Vec<[u64; 4]>,
     ids: Vec<u32>,
+    hashes: Vec<u64>,
     rows: u64,
     hash: u64,
     totals: Arc<Totals>,
@@ -87,8 +91,8 @@ impl Tally {
         };
         let place = |name: &String| spec.input.batch_index(name).ok_or_else(|| fail(format!("no column \"{name}\"")));
         let (hash, last_by) = (names("hash")?, names("last_by")?);
-        if hash.len() > 4 {
-            return Err(fail(format!("hash: at most 4 columns, not {}", hash.len())));
+        if hash.len() > HASHED_COLUMNS_MAX {
+            return Err(fail(format!("hash: at most {HASHED_COLUMNS_MAX} columns, not {}", hash.len())));
         }
         let columns = hash
             .iter()
@@ -98,18 +102,28 @@ impl Tally {
         let types: Vec<DataType> =
             last_by.iter().filter_map(|name| spec.input.column(name)).map(|column| column.ty.to_arrow()).collect();
         let index = (!keys.is_empty()).then(|| KeyIndex::new(&types));
-        Ok(Self { columns, keys, index, last: Vec::new(), ids: Vec::new(), rows: 0, hash: 0, totals })
+        Ok(Self { columns, keys, index, last: Vec::new(), ids: Vec::new(), hashes: Vec::new(), rows: 0, hash: 0, totals })
     }
 
+    /// Column by column, so that no row asks what kind of column it has.
     fn count_each(&mut self, batch: &RecordBatch) {
-        let inputs: Vec<Input> = self.columns.iter().map(|column| Input::of(batch.column(column.place))).collect();
-        for row in 0..batch.num_rows() {
-            let mut values = [0; 4];
-            for (value, input) in values.iter_mut().zip(&inputs) {
-                *value = input.value(row);
+        self.hashes.clear();
+        self.hashes.resize(batch.num_rows(), 0);
+        for slot in 0..HASHED_COLUMNS_MAX {
+            let fold = |hash: u64, value: u64| if slot == 0 { absorb_first(value) } else { absorb(hash, value) };
+            match self.columns.get(slot).map(|column| Input::of(batch.column(column.place))) {
+                None => self.hashes.iter_mut().for_each(|hash| *hash = fold(*hash, 0)),
+                Some(Input::Integers(values)) => {
+                    self.hashes.iter_mut().zip(values.iter()).for_each(|(hash, value)| *hash = fold(*hash, *value as u64));
+                }
+                Some(Input::Text(values)) => {
+                    for (row, hash) in self.hashes.iter_mut().enumerate() {
+                        *hash = fold(*hash, fnv1a(values.value(row).as_bytes()));
+                    }
+                }
             }
-            self.hash = self.hash.wrapping_add(row_hash(values));
         }
+        self.hash = self.hashes.iter().fold(self.hash, |sum, hash| sum.wrapping_add(*hash));
         self.rows += batch.num_rows() as u64;
     }
 

@@ -194,12 +194,13 @@ fn add_wide(
 ) -> Result<(), Overflow> {
     let mut overflow = None;
     groups.each_valid(nulls, |row, group| {
-        // Both are below 10^38, so that their sum fits 128 bits.
-        totals[group] += value(row);
-        if totals[group].abs() >= LIMIT {
-            overflow.get_or_insert(Overflow { group });
-            totals[group] = 0;
-        }
+        totals[group] = match totals[group].checked_add(value(row)) {
+            Some(total) if total > -LIMIT && total < LIMIT => total,
+            _ => {
+                overflow.get_or_insert(Overflow { group });
+                0
+            }
+        };
     });
     overflow.map_or(Ok(()), Err)
 }

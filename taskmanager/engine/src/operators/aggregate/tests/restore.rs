@@ -167,6 +167,21 @@ fn a_pane_that_is_on_its_way_out_is_waited_for() {
 }
 
 #[test]
+fn what_has_fired_stays_fired_after_a_restore() {
+    let aggregate = spec(&["k"], tumbling(10), calls()[..1].to_vec());
+    let mut rig = Rig::new(&aggregate);
+    rig.process(&[(1, 5, 0), (1, 15, 0)]);
+    rig.advance(9);
+    assert_eq!(rig.take_rows().len(), 1);
+    let parts = rig.barrier(1);
+    let restored = store(parts, || rig.background());
+    let mut restored = Rig::restored(&aggregate, restored, KeyGroupRange::all(MAX_PARALLELISM));
+    restored.process(&[(1, 5, 0)]);
+    restored.advance(Watermark::MAX.0);
+    assert_eq!(restored.take_rows().len(), 1, "the late row opened the first window anew");
+}
+
+#[test]
 fn a_snapshot_that_is_given_up_disturbs_nothing() {
     for aggregate in [spec(&["k"], WindowSpec::Global, calls()), spec(&["k"], tumbling(10), calls())] {
         let mut rig = Rig::new(&aggregate);

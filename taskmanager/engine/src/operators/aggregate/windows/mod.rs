@@ -124,8 +124,8 @@ impl Operator for Windows {
         if finished {
             return Ok(Vec::new());
         }
-        let mut parts = entries::part(&self.shape.uid, WATERMARK, vec![self.watermark.to_string()]);
-        parts.push(self.panes.snapshot(&self.shape, checkpoint));
+        let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)];
+        parts.extend(entries::part(&self.shape.uid, WATERMARK, vec![self.watermark.to_string()]));
         Ok(parts)
     }
 
