@@ -22,7 +22,7 @@ use super::checked::{check_arithmetic, is_checked};
 use super::division::divide_by_constants;
 use super::evaluate::{ColumnReference, Computed};
 use super::functions::Functions;
-use super::parse::{check_names, columns_in, parse};
+use super::parse::{check_names, columns_in, parse, use_own_names};
 use super::stack::on_deep_stack;
 
 /// Deepest tree that a task evaluates, on its own stack.
@@ -84,8 +84,9 @@ impl Compiler {
     }
 
     fn parse(&self, sql: &str, input: &StreamSchema) -> Result<ast::Expr, String> {
-        let tree = parse(sql, |name| input.column(name).is_some())?;
+        let mut tree = parse(sql, |name| input.column(name).is_some())?;
         check_names(&tree, input, &self.functions)?;
+        use_own_names(&mut tree, &self.functions);
         Ok(tree)
     }
 

@@ -83,6 +83,11 @@ impl Functions {
         Self { scalars, planners, options: ConfigOptions::default() }
     }
 
+    /// The name under which the function called `name` knows itself.
+    pub(super) fn own_name(&self, name: &str) -> Option<&str> {
+        self.scalars.get(&name.to_lowercase()).map(|function| function.name())
+    }
+
     /// What `name` is, compared without case.
     pub(super) fn look_up(&self, name: &str) -> Lookup {
         let lower = name.to_lowercase();

@@ -303,6 +303,8 @@ fn zz_timing() {
             ("paren", format!("{}1{}", "(".repeat(n), ")".repeat(n))),
             ("lower", format!("{}line{}", "lower(".repeat(n), ")".repeat(n))),
             ("case", format!("{}line{}", "case when price > 1 then ".repeat(n), " end".repeat(n))),
+            ("alias", format!("{}line{}", "char_length(".repeat(1) + &"btrim(trim(".repeat(n), "))".repeat(n) + ")")),
+            ("alias2", format!("{}l{}", "list_sort(".repeat(n), ")".repeat(n)).replace("(l)", "(string_to_array(line, ' '))")),
             ("not", format!("{}true", "not ".repeat(n))),
             ("abs", format!("{}price{}", "abs(1 + ".repeat(n), ")".repeat(n))),
         ] {

@@ -74,8 +74,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The streams of these nodes; `None` where one of them is not known.
+    /// The streams of these nodes; `None` where one of them is not known, or there is none.
     pub(super) fn inputs(&self, inputs: &[Uid]) -> Option<Vec<(Uid, Stream)>> {
+        if inputs.is_empty() {
+            return None;
+        }
         let stream = |uid: &Uid| Some((uid.clone(), self.streams.get(uid)?.clone()?));
         inputs.iter().map(stream).collect()
     }
