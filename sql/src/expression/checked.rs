@@ -27,24 +27,44 @@ static NEGATE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Checked::function("ch
 ///
 /// Contract: types were coerced before; they are not coerced again after.
 pub(super) fn check_arithmetic(expr: Expr, schema: &DFSchema) -> Result<Expr> {
-    let rewritten = expr.transform_up(|expr| match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-            let function = match op {
-                Operator::Plus => &*ADD,
-                Operator::Minus => &*SUBTRACT,
-                Operator::Multiply => &*MULTIPLY,
-                _ => return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
+    rewrite(expr, schema).map(|(expr, _)| expr)
+}
+
+/// The rewritten expression, with its type where that was found on the way: asking each node of a long sum anew would take
+/// time that grows with the cube of its length.
+fn rewrite(expr: Expr, schema: &DFSchema) -> Result<(Expr, Option<DataType>)> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if checked_function(op).is_some() => {
+            let ((left, left_type), (right, right_type)) = (rewrite(*left, schema)?, rewrite(*right, schema)?);
+            let left_type = left_type.map_or_else(|| left.get_type(schema), Ok)?;
+            let right_type = right_type.map_or_else(|| right.get_type(schema), Ok)?;
+            let result = BinaryTypeCoercer::new(&left_type, &op, &right_type).get_result_type()?;
+            let expr = match checked_function(op) {
+                Some(function) if can_wrap(&left_type) && can_wrap(&right_type) => call(function, vec![left, right]),
+                _ => Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))),
             };
-            if can_wrap(&left.get_type(schema)?) && can_wrap(&right.get_type(schema)?) {
-                Ok(Transformed::yes(call(function, vec![*left, *right])))
-            } else {
-                Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
-            }
+            Ok((expr, Some(result)))
         }
-        Expr::Negative(inner) if can_wrap(&inner.get_type(schema)?) => Ok(Transformed::yes(call(&NEGATE, vec![*inner]))),
-        other => Ok(Transformed::no(other)),
-    })?;
-    Ok(rewritten.data)
+        Expr::Negative(inner) => {
+            let (inner, ty) = rewrite(*inner, schema)?;
+            let ty = ty.map_or_else(|| inner.get_type(schema), Ok)?;
+            let expr = if can_wrap(&ty) { call(&NEGATE, vec![inner]) } else { Expr::Negative(Box::new(inner)) };
+            Ok((expr, Some(ty)))
+        }
+        other => {
+            let rewritten = other.map_children(|child| Ok(Transformed::yes(rewrite(child, schema)?.0)))?;
+            Ok((rewritten.data, None))
+        }
+    }
+}
+
+fn checked_function(op: Operator) -> Option<&'static Arc<ScalarUDF>> {
+    match op {
+        Operator::Plus => Some(&ADD),
+        Operator::Minus => Some(&SUBTRACT),
+        Operator::Multiply => Some(&MULTIPLY),
+        _ => None,
+    }
 }
 
 /// Whether this is one of the functions that `check_arithmetic` puts in: null only where an argument is.

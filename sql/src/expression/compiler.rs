@@ -25,8 +25,10 @@ use super::functions::Functions;
 use super::parse::{check_names, columns_in, parse, use_own_names};
 use super::stack::on_deep_stack;
 
+/// Deepest tree that is planned: the time that DataFusion takes grows with its cube.
+const DEPTH_PLANNED_MAX: usize = 512;
 /// Deepest tree that a task evaluates, on its own stack.
-const DEPTH_MAX: usize = 256;
+const DEPTH_EVALUATED_MAX: usize = 256;
 
 /// Compiles the SQL of plans. Cheap to clone.
 #[derive(Clone)]
@@ -101,6 +103,7 @@ impl Compiler {
         let expr = SqlToRel::new_with_options(&*self.functions, options)
             .sql_to_expr(tree, &schema, &mut PlannerContext::new())
             .map_err(reason)?;
+        check_depth(&expr, DEPTH_PLANNED_MAX)?;
         let expr = exact_literals(expr)?;
         let columns: BTreeSet<String> = expr.column_refs().into_iter().map(|column| column.name.clone()).collect();
 
@@ -111,12 +114,7 @@ impl Compiler {
         let nullable = may_be_null(&expr, &schema);
         let expr = check_arithmetic(expr, &schema).map_err(reason)?;
         let expr = simplifier.simplify(expr).map_err(reason)?;
-        let depth = depth(&expr);
-        if depth > DEPTH_MAX {
-            return Err(format!(
-                "the expression is {depth} steps deep; the limit is {DEPTH_MAX}; for `a = 1 or a = 2 ...` write `a in (1, 2 ...)`"
-            ));
-        }
+        check_depth(&expr, DEPTH_EVALUATED_MAX)?;
         let expr = divide_by_constants(expr, &schema).map_err(reason)?;
         let physical = create_physical_expr(&expr, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default());
         let physical = fail_on_overflow(physical.map_err(reason)?).map_err(reason)?;
@@ -205,6 +203,15 @@ fn may_be_null(expr: &Expr, schema: &DFSchema) -> bool {
             function.args.iter().all(|argument| may_be_null(argument, schema))
         }
         _ => true,
+    }
+}
+
+fn check_depth(expr: &Expr, limit: usize) -> Result<(), String> {
+    match depth(expr) {
+        depth if depth > limit => Err(format!(
+            "the expression is {depth} steps deep; the limit is {limit}; for `a = 1 or a = 2 ...` write `a in (1, 2 ...)`"
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -5,7 +5,9 @@
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::sqlparser::ast::{Expr, Function, Ident, ObjectNamePart, Query, Visit, Visitor, visit_expressions, visit_expressions_mut};
+use datafusion_sql::sqlparser::ast::{
+    Expr, Function, Ident, ObjectNamePart, Query, Visit, Visitor, visit_expressions, visit_expressions_mut,
+};
 use datafusion_sql::sqlparser::dialect::GenericDialect;
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
@@ -18,9 +20,12 @@ use levada_common::nearest::did_you_mean;
 /// Longest text of an expression, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Most tokens of an expression; bounds the depth of its tree.
-const TOKENS_MAX: usize = 4096;
-/// Deepest nesting of brackets, `CASE` and the like.
+const TOKENS_MAX: usize = 2048;
+/// Deepest nesting of what the parser calls itself for.
 const NESTING_MAX: usize = 128;
+/// Deepest nesting of brackets (those of calls left out) and `CASE`: the parser tries several readings of each, so that its
+/// time multiplies with each.
+const BRACKETS_MAX: usize = 12;
 
 static DIALECT: GenericDialect = GenericDialect {};
 
@@ -39,6 +44,12 @@ pub(crate) fn parse(sql: &str, is_column: impl Fn(&str) -> bool) -> Result<Expr,
     if significant > TOKENS_MAX {
         return Err(format!("the expression has {significant} words and signs; the limit is {TOKENS_MAX}"));
     }
+    let depth = bracket_depth(&tokens);
+    if depth > BRACKETS_MAX {
+        return Err(format!(
+            "the expression is nested {depth} deep; the limit is {BRACKETS_MAX}; compute parts of it in a select before"
+        ));
+    }
     quote_special_columns(&mut tokens, is_column);
     let mut parser = Parser::new(&DIALECT).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
     let expr = parser.parse_expr().map_err(syntax_error)?;
@@ -46,6 +57,36 @@ pub(crate) fn parse(sql: &str, is_column: impl Fn(&str) -> bool) -> Result<Expr,
         Token::EOF => Ok(expr),
         token => Err(format!("not SQL: \"{token}\" follows a whole expression")),
     }
+}
+
+/// How deep brackets and `CASE` stand in each other at most; the brackets of calls do not count.
+fn bracket_depth(tokens: &[TokenWithSpan]) -> usize {
+    let (mut open, mut depth, mut deepest) = (Vec::new(), 0usize, 0);
+    let mut after_name = false;
+    for token in tokens {
+        let counts = match &token.token {
+            Token::Whitespace(_) => continue,
+            Token::LParen => Some(!after_name),
+            Token::LBracket | Token::LBrace => Some(true),
+            Token::Word(word) if word.keyword == Keyword::CASE => Some(true),
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                depth -= usize::from(open.pop().unwrap_or(false));
+                None
+            }
+            Token::Word(word) if word.keyword == Keyword::END => {
+                depth -= usize::from(open.pop().unwrap_or(false));
+                None
+            }
+            _ => None,
+        };
+        if let Some(counts) = counts {
+            open.push(counts);
+            depth += usize::from(counts);
+            deepest = deepest.max(depth);
+        }
+        after_name = matches!(&token.token, Token::Word(word) if word.keyword == Keyword::NoKeyword);
+    }
+    deepest
 }
 
 fn syntax_error(error: ParserError) -> String {
@@ -59,11 +100,13 @@ fn syntax_error(error: ParserError) -> String {
 fn quote_special_columns(tokens: &mut [TokenWithSpan], is_column: impl Fn(&str) -> bool) {
     let special = [Keyword::USER, Keyword::CURRENT_USER, Keyword::SESSION_USER, Keyword::CURRENT_CATALOG];
     for token in tokens {
-        if let Token::Word(word) = &mut token.token
-            && special.contains(&word.keyword)
-            && is_column(&word.value)
-        {
+        let Token::Word(word) = &mut token.token else { continue };
+        if special.contains(&word.keyword) && is_column(&word.value) {
             word.quote_style = Some('"');
+            word.keyword = Keyword::NoKeyword;
+        }
+        // The parser tries `position(a in b)` in three ways, so nested ones would take 3^n; `strpos(b, a)` does the same.
+        if word.keyword == Keyword::POSITION {
             word.keyword = Keyword::NoKeyword;
         }
     }

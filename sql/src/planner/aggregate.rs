@@ -149,7 +149,11 @@ impl Planner<'_> {
             Some(GraphWindow::Tumbling { size_ms, offset_ms }) => {
                 match &stream.schema.event_time {
                     Some(column) => read(column),
-                    None => self.error(path, format!("a window needs event time; {}", stream.no_event_time)),
+                    None => {
+                        if let Some(reason) = &stream.no_event_time {
+                            self.error(path, format!("a window needs event time; {reason}"));
+                        }
+                    }
                 }
                 WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }
             }
@@ -289,11 +293,9 @@ impl Planner<'_> {
         let key = keys.iter().map(|key| key.name.clone()).collect();
         stream.changes = running.then_some(Changes { key, full: node.changelog_full });
         stream.windowed = matches!(window, WindowSpec::Tumbling { .. } | WindowSpec::Same);
-        stream.no_event_time = if running {
-            format!("transform \"{}\" aggregates without a window, and its changes have no event time", node.uid)
-        } else {
-            format!("transform \"{}\" has a global window, and its result has no event time", node.uid)
-        };
+        let why =
+            if running { "aggregates without a window, and its changes have" } else { "has a global window, and its result has" };
+        stream.no_event_time = Some(format!("transform \"{}\" {why} no event time", node.uid));
     }
 }
 

@@ -16,8 +16,9 @@ pub fn explain(plan: &Plan) -> String {
 }
 
 fn describe(out: &mut String, plan: &Plan) -> std::fmt::Result {
-    let (vertices, slots) = (plan.vertices.len(), plan.slots());
-    writeln!(out, "job \"{}\": {vertices} vertices, {slots} slots, max parallelism {}", plan.name, plan.max_parallelism)?;
+    let vertices = counted(plan.vertices.len(), "vertex", "vertices");
+    let slots = counted(plan.slots() as usize, "slot", "slots");
+    writeln!(out, "job \"{}\": {vertices}, {slots}, max parallelism {}", plan.name, plan.max_parallelism)?;
     describe_settings(out, &plan.settings)?;
     for warning in &plan.warnings {
         writeln!(out, "  warning: {warning}")?;
@@ -49,7 +50,6 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
     writeln!(out, "\nvertex {} \"{}\", parallelism {}", vertex.id, vertex.name, vertex.parallelism)?;
     for edge in plan.inputs(vertex.id) {
         writeln!(out, "  <- vertex {} by {}", edge.from, partition(plan, edge))?;
-        writeln!(out, "     {}", stream(&edge.schema))?;
     }
     if let Some(source) = &vertex.source {
         writeln!(out, "  source \"{}\": {}", source.uid, source.connector)?;
@@ -60,8 +60,10 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
         if operator.output != operator.input {
             writeln!(out, "     {}", stream(&operator.output))?;
         }
-        if let Some(state) = state(&operator.kind) {
-            writeln!(out, "     state: {state}")?;
+        if let OperatorKind::Aggregate(spec) = &operator.kind
+            && let Some(state) = spec.state_name()
+        {
+            writeln!(out, "     state \"{state}\"")?;
         }
     }
     if let Some(sink) = &vertex.sink {
@@ -139,11 +141,8 @@ fn call(call: &AggregateCall) -> String {
     format!("{}: {}({}{order})", call.name, call.function.name(), call.argument.as_deref().unwrap_or("*"))
 }
 
-/// The state that the operator keeps across a checkpoint: its name and its columns beside the key.
-fn state(kind: &OperatorKind) -> Option<String> {
-    let OperatorKind::Aggregate(spec) = kind else { return None };
-    let columns: Vec<String> = spec.calls.iter().flat_map(AggregateCall::state_columns).map(|column| column.name).collect();
-    spec.state_name().map(|name| format!("{name} ({})", columns.join(", ")))
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// `10 s`, `2.5 s`, `100 ms`, `10 min`.

@@ -128,8 +128,8 @@ impl Planner<'_> {
         stream.windowed = stream.windowed && same("window_start") && same("window_end");
         let event_time = stream.schema.event_time.as_ref().and_then(renamed);
         if let (Some(lost), None) = (&stream.schema.event_time, &event_time) {
-            stream.no_event_time =
-                format!("transform \"{}\" does not select its event-time column \"{lost}\" unchanged", node.uid);
+            let reason = format!("transform \"{}\" does not select its event-time column \"{lost}\" unchanged", node.uid);
+            stream.no_event_time = Some(reason);
         }
         StreamSchema { columns: selection.columns.clone(), event_time, changelog: stream.schema.changelog }
     }

@@ -33,11 +33,7 @@ impl Planner<'_> {
             );
             self.error(format!("{path}.inputs"), message);
         }
-        let found = if stream.unknown.is_empty() {
-            (declaration.read)(&node.options, &stream.schema).err().unwrap_or_default()
-        } else {
-            Vec::new()
-        };
+        let found = (declaration.read)(&node.options, &stream.schema).err().unwrap_or_default();
         self.option_errors(&options_path, &node.connector, &node.options, &declaration.options, found);
 
         let parallelism = wanted.unwrap_or(if stream.single { stream.parallelism } else { self.settings.parallelism });

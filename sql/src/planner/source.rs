@@ -56,7 +56,7 @@ impl Planner<'_> {
             partitioned_by: None,
             changes: None,
             windowed: false,
-            no_event_time: format!("source \"{}\" sets no `watermark`", node.uid),
+            no_event_time: Some(format!("source \"{}\" sets no `watermark`", node.uid)),
             bounded: shape.bounded,
         };
         if !shape.computed.is_empty() {
@@ -139,15 +139,17 @@ impl Planner<'_> {
         let Some(spec) = self.watermark_spec(node, shape, &path, stream) else {
             return;
         };
-        match stream.schema.column(&spec.column).map(|column| column.ty.clone()) {
-            None => return self.error(format!("{path}.column"), unknown_column(&spec.column, &stream.schema)),
-            Some(_) if stream.unknown.contains(&spec.column) => {}
-            Some(LogicalType::Timestamp | LogicalType::Int64) => {}
+        let defect = match stream.schema.column(&spec.column).map(|column| &column.ty) {
+            None => Some(unknown_column(&spec.column, &stream.schema)),
+            Some(LogicalType::Timestamp | LogicalType::Int64) => None,
             Some(ty) => {
-                let message =
-                    format!("column \"{}\" is {ty}; event time is a TIMESTAMP, or an INT64 of milliseconds", spec.column);
-                return self.error(format!("{path}.column"), message);
+                let allowed = "event time is a TIMESTAMP, or an INT64 of milliseconds";
+                Some(format!("column \"{}\" is {ty}; {allowed}", spec.column))
             }
+        };
+        if let Some(defect) = defect {
+            stream.no_event_time = None;
+            return self.error(format!("{path}.column"), defect);
         }
         let mut output = stream.schema.clone();
         output.event_time = Some(spec.column.clone());
@@ -178,7 +180,7 @@ impl Planner<'_> {
         };
         match &node.watermark {
             WatermarkSetting::None => {
-                stream.no_event_time = format!("source \"{}\" has `watermark: none`", node.uid);
+                stream.no_event_time = Some(format!("source \"{}\" has `watermark: none`", node.uid));
                 None
             }
             WatermarkSetting::Default => shape.event_time.clone().map(|(column, disorder)| spec(column, disorder)),

@@ -60,8 +60,8 @@ pub(super) struct Stream {
     pub(super) changes: Option<Changes>,
     /// Whether `window_start` and `window_end` are those of a window.
     pub(super) windowed: bool,
-    /// Why there is no event time, for the message of a window that needs it.
-    pub(super) no_event_time: String,
+    /// Why there is no event time, for the message of a window that needs it; `None` where an error said so already.
+    pub(super) no_event_time: Option<String>,
     /// Whether its input ends.
     pub(super) bounded: bool,
 }

@@ -75,9 +75,11 @@ impl Planner<'_> {
             })
             .collect();
         let (first_name, first) = &inputs[0];
-        let different = inputs.iter().enumerate().skip(1).filter_map(|(index, (name, stream))| {
-            difference(first_name, first, name, stream).map(|defect| (index, defect))
-        });
+        let different = inputs
+            .iter()
+            .enumerate()
+            .skip(1)
+            .filter_map(|(index, (name, stream))| difference(first_name, first, name, stream).map(|defect| (index, defect)));
         let defects = if defects.is_empty() { different.collect() } else { defects };
         let alike = defects.is_empty();
         for (index, defect) in defects {
@@ -141,13 +143,14 @@ fn difference(first_name: &Uid, first: &Stream, name: &Uid, stream: &Stream) -> 
     (!parts.is_empty()).then(|| format!("inputs of one node need the same columns: {}", parts.join("; ")))
 }
 
-fn event_time_difference(path: &str, inputs: &[(Uid, Stream)]) -> String {
-    let described: Vec<String> = inputs
+/// Why the union has no event time; `None` where an error said so already.
+fn event_time_difference(path: &str, inputs: &[(Uid, Stream)]) -> Option<String> {
+    let described: Option<Vec<String>> = inputs
         .iter()
-        .map(|(name, stream)| match &stream.schema.event_time {
-            Some(column) => format!("\"{name}\" has \"{column}\""),
-            None => format!("\"{name}\" has none: {}", stream.no_event_time),
+        .map(|(name, stream)| match (&stream.schema.event_time, &stream.no_event_time) {
+            (Some(column), _) => Some(format!("\"{name}\" has \"{column}\"")),
+            (None, reason) => reason.as_ref().map(|reason| format!("\"{name}\" has none: {reason}")),
         })
         .collect();
-    format!("the inputs of {path} do not agree on it: {}", described.join("; "))
+    described.map(|described| format!("the inputs of {path} do not agree on it: {}", described.join("; ")))
 }
