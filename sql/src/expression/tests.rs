@@ -296,20 +296,3 @@ fn any_name_can_be_referred_to() {
     }
     assert_eq!(column_reference("dateTime"), "dateTime");
 }
-
-#[test]
-fn zz_timing() {
-    let time = |what: &str, sql: String| {
-        let start = std::time::Instant::now();
-        eprintln!("start {what}");
-        let result = type_of(&sql);
-        if start.elapsed().as_millis() > 30 { eprintln!("{what}: {:?} {}", start.elapsed(), format!("{result:?}").chars().take(80).collect::<String>()); }
-    };
-    for n in [6, 12, 13, 20, 24, 28, 60, 127, 128, 129, 200] {
-        for (open, close) in [("position(", " in 'x')"), ("abs(1 + ", ")"), ("abs(", ")"), ("- ", ""), ("not ", ""), ("date ", ""), ("interval ", ""), ("line like ", ""), ("a.b.c(", ")"), ("\"abs\"(", ")"), ("abs((", "))"), ("x -> ", ""), ("abs(x => ", ")"), ("1 in (", ")"), ("1 = any(", ")"), ("1 between 1 and ", ""), ("abs(distinct ", ")"), ("abs(case when 1 then ", " end)")] {
-            time(&format!("{open} {n}"), format!("{}1 +{}", open.repeat(n), close.repeat(n)));
-            time(&format!("open {open} {n}"), format!("{}1", open.repeat(n)));
-            time(&format!("good {open} {n}"), format!("{}1{}", open.repeat(n), close.repeat(n)));
-        }
-    }
-}
