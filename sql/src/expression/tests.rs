@@ -279,6 +279,37 @@ fn typing_nested_calls_takes_no_long_time() {
     assert_eq!(type_of(&nested).as_deref(), Ok("LIST(STRING)"));
 }
 
+/// What the parser reads in several ways it reads again where it fails, at each depth; this test once took hours.
+#[test]
+fn refusing_nested_texts_takes_no_long_time() {
+    let forms = [
+        ("position(", " in 'x')"),
+        ("abs(1 + ", ")"),
+        ("abs((", "))"),
+        ("abs(case when 1 then ", " end)"),
+        ("case ", " when 1 then 1 end"),
+        ("(price, ", ")"),
+        ("array[", "]"),
+        ("{a: ", "}"),
+        ("cast(", " as bigint)"),
+        ("substring(", " from 1)"),
+        ("line like (", ")"),
+        ("1 in (", ")"),
+        ("not exists (", ")"),
+        ("interval ", ""),
+        ("date ", ""),
+        ("not ", ""),
+        ("- ", ""),
+        ("x -> ", ""),
+    ];
+    for depth in [8, 12, 60, 127, 200] {
+        for (open, close) in forms {
+            error(&format!("{}1 +{}", open.repeat(depth), close.repeat(depth)));
+            assert!(Compiler::new().type_of(&format!("{}1 +", open.repeat(depth)), &schema()).is_err());
+        }
+    }
+}
+
 #[test]
 fn columns_are_those_of_the_text() {
     let typed = Compiler::new().type_of("coalesce(n, price * 0) + 1", &schema()).unwrap();
