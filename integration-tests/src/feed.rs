@@ -23,6 +23,7 @@ impl Feed {
         tokio::spawn(async move {
             let mut unsent: Option<String> = None;
             while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.set_nodelay(true);
                 count.send_modify(|count| *count += 1);
                 loop {
                     let line = match unsent.take() {

@@ -64,6 +64,8 @@ async fn g21_an_idle_input_does_not_hold_time_back() -> anyhow::Result<()> {
     let mut expected = vec![window(0, 11)];
     expected.extend((1..5).map(|decade| window(decade * 10_000, 10)));
     wait_for_rows(&cluster, &job, &out, &expected).await?;
+    // Both inputs may be idle by now: a row that is still on its way would be late for time that the other one makes.
+    cluster.wait_until(&job, "all rows read", |status| node(status, "left").rows_out == 60).await?;
     quiet.send(&row(45_000));
     cluster.wait_until(&job, "one late row", |status| node(status, "counts").late_rows == 1).await?;
     quiet.send(&row(60_000));
