@@ -2,11 +2,14 @@
 //!
 //! Must never know how state is encoded (that is `levada-state`) or stored (that is `storage`).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CheckpointId, Epoch, JobId, SubtaskIndex, TaskId, Uid};
 use crate::keys::KeyGroupRange;
+use crate::state_schema::StateSchema;
 
 /// Where a state's bytes are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,14 +25,56 @@ pub enum Handle {
         /// Number of bytes.
         length: u64,
     },
+    /// In a family of a database, all of whose files are needed to read it. The states of one operator share the database.
+    Database {
+        /// The files, in the order of their names.
+        files: Arc<[DatabaseFile]>,
+        /// The column family.
+        family: String,
+    },
+}
+
+/// The folder, below the job's checkpoint directory, of files that several checkpoints share.
+pub const SHARED_FOLDER: &str = "shared";
+
+/// A file of a database in a snapshot. One that was there in an earlier checkpoint is not written again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DatabaseFile {
+    /// Its name in the database's directory.
+    pub name: String,
+    /// Where it is; relative to the job's checkpoint directory, with `/`.
+    pub path: String,
+    /// Number of bytes.
+    pub length: u64,
+    /// CRC-32C of the bytes.
+    pub crc32c: u32,
+}
+
+impl DatabaseFile {
+    /// Whether several checkpoints may need it.
+    pub fn is_shared(&self) -> bool {
+        self.path.strip_prefix(SHARED_FOLDER).is_some_and(|rest| rest.starts_with('/'))
+    }
 }
 
 impl Handle {
-    /// Number of bytes.
+    /// The files that belong to this snapshot alone: those below `SHARED_FOLDER` may belong to several.
+    pub fn own_paths(&self) -> impl Iterator<Item = &str> {
+        let (file, database): (Option<&str>, &[DatabaseFile]) = match self {
+            Self::Inline(_) => (None, &[]),
+            Self::File { path, .. } => (Some(path), &[]),
+            Self::Database { files, .. } => (None, files),
+        };
+        let own = database.iter().filter(|file| !file.is_shared());
+        file.into_iter().chain(own.map(|file| file.path.as_str()))
+    }
+
+    /// Number of bytes: of a database, those of all its files.
     pub fn length(&self) -> u64 {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
             Self::File { length, .. } => *length,
+            Self::Database { files, .. } => files.iter().map(|file| file.length).sum(),
         }
     }
 }
@@ -42,6 +87,35 @@ pub enum StateKind {
     Keyed,
     /// A list of one operator subtask; concatenated in subtask order and split again.
     OperatorList,
+    /// A list of one operator subtask; every subtask gets all of them, by reference.
+    OperatorUnion,
+    /// The same in every operator subtask; every new subtask gets one copy.
+    OperatorBroadcast,
+}
+
+impl StateKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Keyed, Self::OperatorList, Self::OperatorUnion, Self::OperatorBroadcast];
+
+    /// The word for it on the wire, in files and in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Keyed => "keyed",
+            Self::OperatorList => "operator-list",
+            Self::OperatorUnion => "operator-union",
+            Self::OperatorBroadcast => "operator-broadcast",
+        }
+    }
+
+    /// The kind of this word.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether it belongs to keys.
+    pub fn is_keyed(self) -> bool {
+        self == Self::Keyed
+    }
 }
 
 /// One state of one operator subtask in one snapshot.
@@ -53,13 +127,15 @@ pub struct StateHandle {
     pub name: String,
     /// What it is.
     pub kind: StateKind,
+    /// What it holds.
+    pub schema: Arc<StateSchema>,
     /// The subtask that wrote it.
     pub subtask: SubtaskIndex,
     /// The key groups that it holds; for operator state the whole range.
     pub key_groups: KeyGroupRange,
     /// Entries in it.
     pub rows: u64,
-    /// CRC-32C of the bytes.
+    /// CRC-32C of the bytes; 0 for a database, whose files have their own.
     pub crc32c: u32,
     /// Where the bytes are.
     pub handle: Handle,
@@ -83,14 +159,23 @@ impl TaskSnapshot {
             .iter()
             .map(|state| match &state.handle {
                 Handle::Inline(bytes) => bytes.len() as u64,
-                Handle::File { .. } => 0,
+                Handle::File { .. } | Handle::Database { .. } => 0,
             })
             .sum()
     }
 
-    /// Bytes of state in all.
+    /// Bytes of state in all; a database counts once for all its states.
     pub fn bytes(&self) -> u64 {
-        self.states.iter().map(|state| state.handle.length()).sum()
+        let mut databases: Vec<&Arc<[DatabaseFile]>> = Vec::new();
+        let counted = self.states.iter().filter(|state| match &state.handle {
+            Handle::Database { files, .. } if databases.contains(&files) => false,
+            Handle::Database { files, .. } => {
+                databases.push(files);
+                true
+            }
+            _ => true,
+        });
+        counted.map(|state| state.handle.length()).sum()
     }
 }
 

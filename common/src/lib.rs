@@ -13,6 +13,7 @@ pub mod ids;
 pub mod keys;
 pub mod nearest;
 pub mod plan;
+pub mod state_schema;
 pub mod storage;
 pub mod time;
 pub mod types;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::declaration::Options;
 use crate::ids::{Uid, VertexId};
+use crate::state_schema::{StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
@@ -259,6 +260,18 @@ impl AggregateSpec {
             (AggregatePhase::Partial, _) => None,
             (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Some("panes"),
             (_, WindowSpec::Running | WindowSpec::Global) => Some("aggregate"),
+        }
+    }
+
+    /// What that state holds, over an input of this schema.
+    pub fn state_schema(&self, input: &StreamSchema) -> StateSchema {
+        let key = |name: &String| input.columns.iter().find(|column| column.name == *name).cloned();
+        StateSchema {
+            shape: StateShape::Accumulators,
+            keys: self.keys.iter().filter_map(key).collect(),
+            windowed: matches!(self.window, WindowSpec::Tumbling { .. } | WindowSpec::Same),
+            values: self.calls.iter().flat_map(AggregateCall::state_columns).collect(),
+            ..StateSchema::default()
         }
     }
 }

@@ -115,7 +115,8 @@ impl Checkpoints {
         whole: bool,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let storage = self.storage.clone()?;
-        let files: BTreeSet<String> = tasks.iter().flat_map(|task| &task.states).filter_map(file).collect();
+        let states = tasks.iter().flat_map(|task| &task.states);
+        let files: BTreeSet<String> = states.flat_map(|state| state.handle.own_paths()).map(str::to_owned).collect();
         if files.is_empty() && !whole {
             return None;
         }
@@ -137,13 +138,6 @@ impl Checkpoints {
     /// A deletion has ended.
     pub(crate) fn discarded(&self) {
         self.backlog.send_modify(|discards| *discards -= 1);
-    }
-}
-
-fn file(state: &levada_common::checkpoint::StateHandle) -> Option<String> {
-    match &state.handle {
-        Handle::File { path, .. } => Some(path.clone()),
-        Handle::Inline(_) => None,
     }
 }
 
@@ -208,6 +202,7 @@ mod tests {
             uid: Uid::new("counts"),
             name: "count".into(),
             kind: StateKind::Keyed,
+            schema: Arc::default(),
             subtask: SubtaskIndex(0),
             key_groups: KeyGroupRange { start: 0, end: 127 },
             rows: 1,

@@ -113,7 +113,7 @@ fn held(state: &StateHandle) -> Option<Held> {
             let what = format!("operator \"{}\", state \"{}\", subtask {}", state.uid, state.name, state.subtask);
             Some(Held { what, bytes: bytes.len() as u64 })
         }
-        Handle::File { .. } => None,
+        Handle::File { .. } | Handle::Database { .. } => None,
     }
 }
 
@@ -171,6 +171,7 @@ mod tests {
             uid: Uid::new("counts"),
             name: format!("s{index}"),
             kind: StateKind::Keyed,
+            schema: Arc::default(),
             subtask: SubtaskIndex(subtask),
             key_groups: KeyGroupRange { start: 0, end: 127 },
             rows: 1,

@@ -87,6 +87,8 @@ pub fn decode(bytes: Bytes) -> Result<CheckpointMetadata, MetadataError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use levada_common::checkpoint::{Handle, StateHandle, StateKind, TaskSnapshot};
     use levada_common::ids::{CheckpointId, Epoch, JobId, SubtaskIndex, TaskId, Uid, VertexId};
     use levada_common::keys::KeyGroupRange;
@@ -100,6 +102,7 @@ mod tests {
             uid: Uid::new("counts"),
             name: name.into(),
             kind,
+            schema: Arc::default(),
             subtask: SubtaskIndex(subtask),
             key_groups: KeyGroupRange { start: 0, end: 127 },
             rows: 3,

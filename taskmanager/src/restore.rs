@@ -68,6 +68,9 @@ impl Restorer {
                 let storage = self.directory(directory).map_err(|error| unreadable(state, directory, &error))?;
                 storage.get_range(path, range).await.map_err(|error| unreadable(state, directory, &error))?
             }
+            RestorePlace::Database { .. } => {
+                return Err(Failure::internal(format!("{} cannot be read here", place_text(state))));
+            }
         };
         let (state, range) = (state.clone(), key_groups(&self.plan, task, state.kind));
         let decoded = tokio::task::spawn_blocking(move || decode_checked(&state, bytes, range)).await;
@@ -99,7 +102,9 @@ fn decode_checked(
     let decoded = decode_range(bytes, range).map_err(|error| corrupt(state, error.to_string()))?;
     match state.kind {
         StateKind::Keyed => Ok(decoded.batches),
-        StateKind::OperatorList => Ok(cut(&decoded.batches, state.entries.clone())),
+        StateKind::OperatorList | StateKind::OperatorUnion | StateKind::OperatorBroadcast => {
+            Ok(cut(&decoded.batches, state.entries.clone()))
+        }
     }
 }
 
@@ -120,6 +125,7 @@ fn cut(batches: &[RecordBatch], rows: std::ops::Range<u64>) -> Vec<RecordBatch> 
 fn place_text(state: &RestoreState) -> String {
     match &state.place {
         RestorePlace::Inline(id) => format!("inline state {id}"),
+        RestorePlace::Database { directory, family, .. } => format!("family \"{family}\" of a database in \"{directory}\""),
         RestorePlace::File { directory, path, offset } => format!("\"{directory}/{path}\" at byte {offset}"),
     }
 }
@@ -154,7 +160,8 @@ mod tests {
     }
 
     fn state(pieces: &[RecordBatch], entries: std::ops::Range<u64>) -> (RestoreState, Bytes) {
-        let meta = StateMeta { uid: Uid::new("lines"), name: "splits".into(), kind: StateKind::OperatorList };
+        let meta =
+            StateMeta { uid: Uid::new("lines"), name: "splits".into(), kind: StateKind::OperatorList, schema: Arc::default() };
         let mut bytes = Vec::new();
         let no_limit = SizeLimit { bytes_max: None };
         let written = encode(&meta, 128, ready(pieces.to_vec()), no_limit, &mut bytes).unwrap();
@@ -162,6 +169,7 @@ mod tests {
             uid: meta.uid,
             name: meta.name,
             kind: meta.kind,
+            schema: meta.schema,
             subtask: SubtaskIndex(1),
             key_groups: KeyGroupRange::all(128),
             rows: written.rows,

@@ -5,26 +5,40 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Package, folder, and the packages of ours that it may use. ARCHITECTURE.md has the same table.
-const ALLOWED: [(&str, &str, &[&str]); 11] = [
+const ALLOWED: [(&str, &str, &[&str]); 12] = [
     ("levada-common", "common", &[]),
     ("levada-proto", "proto", &["common"]),
     ("levada-state", "taskmanager/state", &["common"]),
+    ("levada-state-rocksdb", "taskmanager/state-rocksdb", &["common", "state"]),
     ("levada-engine", "taskmanager/engine", &["common", "state"]),
     ("levada-connectors", "taskmanager/connectors", &["common", "engine"]),
     ("levada-sql", "sql", &["common", "engine"]),
-    ("levada-taskmanager", "taskmanager", &["common", "proto", "state", "engine", "connectors", "sql"]),
+    ("levada-taskmanager", "taskmanager", &["common", "proto", "state", "state-rocksdb", "engine", "connectors", "sql"]),
     ("levada-jobmanager-core", "jobmanager/core", &["common"]),
     ("levada-jobmanager", "jobmanager", &["common", "proto", "jobmanager-core", "connectors", "sql"]),
     ("levada", "cli", &["common", "proto", "connectors", "sql", "taskmanager", "jobmanager"]),
     (
         "levada-integration-tests",
         "integration-tests",
-        &["", "common", "proto", "state", "engine", "connectors", "sql", "taskmanager", "jobmanager", "jobmanager-core"],
+        &[
+            "",
+            "common",
+            "proto",
+            "state",
+            "state-rocksdb",
+            "engine",
+            "connectors",
+            "sql",
+            "taskmanager",
+            "jobmanager",
+            "jobmanager-core",
+        ],
     ),
 ];
 
 /// Libraries that only one package may name.
-const EXCLUSIVE: [(&str, &str); 3] = [
+const EXCLUSIVE: [(&str, &str); 4] = [
+    ("rocksdb", "levada-state-rocksdb"),
     ("datafusion", "levada-sql"),
     ("axum", "levada-jobmanager levada-taskmanager"),
     ("clap", "levada levada-jobmanager levada-taskmanager levada-integration-tests"),

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use levada_common::checkpoint::{CheckpointMetadata, Handle, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointMetadata, TaskSnapshot};
 use levada_common::ids::CheckpointId;
 
 use crate::event::Effect;
@@ -55,11 +55,7 @@ fn discard(metadata: CheckpointMetadata) -> Effect {
 /// Whether `snapshot` is `held` come again (a repeated call), or shares a file with it: then nothing of it may be deleted.
 pub fn repeats(held: &TaskSnapshot, snapshot: &TaskSnapshot) -> bool {
     let paths = |snapshot: &TaskSnapshot| -> Vec<String> {
-        let files = snapshot.states.iter().filter_map(|state| match &state.handle {
-            Handle::File { path, .. } => Some(path.clone()),
-            Handle::Inline(_) => None,
-        });
-        files.collect()
+        snapshot.states.iter().flat_map(|state| state.handle.own_paths()).map(str::to_owned).collect()
     };
     held == snapshot || {
         let kept = paths(held);

@@ -1,5 +1,7 @@
 //! Small plans and values for this package's own unit tests.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use levada_common::checkpoint::{Handle, StateHandle, StateKind, TaskSnapshot};
 use levada_common::declaration::Options;
@@ -107,6 +109,7 @@ pub fn snapshot(task: TaskId, path: &str) -> TaskSnapshot {
         uid: Uid::new(if task.vertex == VertexId(0) { "numbers" } else { "out" }),
         name: "state".into(),
         kind: StateKind::OperatorList,
+        schema: Arc::default(),
         subtask: task.subtask,
         key_groups: KeyGroupRange::all(128),
         rows: 1,

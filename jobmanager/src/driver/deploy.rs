@@ -1,6 +1,7 @@
 //! Deployments: one message for each TaskManager, with references to states and never their bytes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use levada_common::checkpoint::Handle;
@@ -93,12 +94,16 @@ impl Deployment<'_> {
             Handle::File { path, offset, .. } => {
                 RestorePlace::File { directory: self.directory.clone(), path: path.clone(), offset: *offset }
             }
+            Handle::Database { files, family } => {
+                RestorePlace::Database { directory: self.directory.clone(), files: Arc::clone(files), family: family.clone() }
+            }
         };
         let StateAssignment { state, entries } = assignment;
         RestoreState {
             uid: state.uid,
             name: state.name,
             kind: state.kind,
+            schema: state.schema,
             subtask: state.subtask,
             key_groups: state.key_groups,
             rows: state.rows,
@@ -123,6 +128,7 @@ mod tests {
             uid: Uid::new("lines"),
             name: name.into(),
             kind: StateKind::OperatorList,
+            schema: Arc::default(),
             subtask: SubtaskIndex(subtask),
             key_groups: KeyGroupRange { start: 0, end: 127 },
             rows: 4,

@@ -1,12 +1,17 @@
 //! A state to restore, as a deployment carries it: everything but the bytes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use levada_common::checkpoint::StateKind;
+use levada_common::checkpoint::{DatabaseFile, StateKind};
 use levada_common::ids::{SubtaskIndex, Uid};
 use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::StateSchema;
 
-use super::state::{key_groups_of, kind_of_word, kind_word, path_of, uid_of};
+use super::state::{
+    database_file_from_message, database_file_to_message, key_groups_of, kind_of_word, path_of, schema_of_json, schema_to_json,
+    uid_of,
+};
 use super::{ConvertError, required};
 use crate::v1;
 
@@ -19,6 +24,8 @@ pub struct RestoreState {
     pub name: String,
     /// What it is.
     pub kind: StateKind,
+    /// What it holds.
+    pub schema: Arc<StateSchema>,
     /// The subtask that wrote it.
     pub subtask: SubtaskIndex,
     /// The key groups that it holds.
@@ -49,6 +56,15 @@ pub enum RestorePlace {
         /// First byte.
         offset: u64,
     },
+    /// In a family of a database.
+    Database {
+        /// URI of the job's checkpoint directory.
+        directory: String,
+        /// The database's files.
+        files: Arc<[DatabaseFile]>,
+        /// The column family.
+        family: String,
+    },
 }
 
 impl From<RestoreState> for v1::StateRef {
@@ -58,11 +74,16 @@ impl From<RestoreState> for v1::StateRef {
             RestorePlace::File { directory, path, offset } => {
                 v1::state_ref::Place::File(v1::FilePlace { directory, path, offset })
             }
+            RestorePlace::Database { directory, files, family } => {
+                let files = files.iter().map(database_file_to_message).collect();
+                v1::state_ref::Place::Database(v1::DatabasePlace { directory, files, family })
+            }
         };
         Self {
             uid: state.uid.to_string(),
             name: state.name,
-            kind: kind_word(state.kind).into(),
+            kind: state.kind.name().into(),
+            schema_json: schema_to_json(&state.schema),
             subtask: state.subtask.0,
             key_group_start: state.key_groups.start.into(),
             key_group_end: state.key_groups.end.into(),
@@ -85,11 +106,17 @@ impl TryFrom<v1::StateRef> for RestoreState {
             v1::state_ref::Place::File(file) => {
                 RestorePlace::File { directory: file.directory, path: path_of(file.path)?, offset: file.offset }
             }
+            v1::state_ref::Place::Database(database) => RestorePlace::Database {
+                directory: database.directory,
+                files: database.files.into_iter().map(database_file_from_message).collect::<Result<_, _>>()?,
+                family: database.family,
+            },
         };
         Ok(Self {
             uid: uid_of(message.uid)?,
             name: message.name,
             kind: kind_of_word(&message.kind)?,
+            schema: schema_of_json(&message.schema_json)?,
             subtask: SubtaskIndex(message.subtask),
             key_groups: key_groups_of(message.key_group_start, message.key_group_end)?,
             rows: message.rows,
@@ -111,6 +138,7 @@ mod tests {
             uid: Uid::new("lines"),
             name: "splits".into(),
             kind: StateKind::OperatorList,
+            schema: Arc::default(),
             subtask: SubtaskIndex(0),
             key_groups: KeyGroupRange { start: 0, end: 127 },
             rows: 4,
@@ -121,7 +149,11 @@ mod tests {
         };
         let place = RestorePlace::File { directory: "file:///c/job".into(), path: "chk-1/a".into(), offset: 3 };
         let file = RestoreState { place, ..inline.clone() };
-        for state in [inline, file] {
+        let files =
+            [DatabaseFile { name: "000012.sst".into(), path: "shared/a".into(), length: 70, crc32c: 7 }].into_iter().collect();
+        let place = RestorePlace::Database { directory: "file:///c/job".into(), files, family: "count".into() };
+        let database = RestoreState { place, kind: StateKind::Keyed, ..inline.clone() };
+        for state in [inline, file, database] {
             assert_eq!(RestoreState::try_from(v1::StateRef::from(state.clone())).unwrap(), state);
         }
     }

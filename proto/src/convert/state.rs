@@ -1,27 +1,23 @@
 //! Snapshots and checkpoint metadata. Inline bytes are moved, never copied.
 
-use levada_common::checkpoint::{CheckpointMetadata, Handle, StateHandle, StateKind, TaskSnapshot};
+use std::sync::Arc;
+
+use levada_common::checkpoint::{CheckpointMetadata, DatabaseFile, Handle, StateHandle, StateKind, TaskSnapshot};
 use levada_common::ids::{CheckpointId, Epoch, SubtaskIndex, TaskId, Uid, VertexId};
 use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::StateSchema;
 
 use super::{ConvertError, ids, required};
 use crate::v1;
 
-/// The word for a kind of state.
-pub(super) fn kind_word(kind: StateKind) -> &'static str {
-    match kind {
-        StateKind::Keyed => "keyed",
-        StateKind::OperatorList => "operator_list",
-    }
-}
-
 /// Reads a kind of state.
 pub(super) fn kind_of_word(word: &str) -> Result<StateKind, ConvertError> {
-    match word {
-        "keyed" => Ok(StateKind::Keyed),
-        "operator_list" => Ok(StateKind::OperatorList),
-        _ => Err(ConvertError::Bad { field: "kind", found: word.into(), allowed: "keyed, operator_list" }),
-    }
+    // Release 0.1 wrote "operator_list".
+    StateKind::from_name(&word.replace('_', "-")).ok_or_else(|| ConvertError::Bad {
+        field: "kind",
+        found: word.into(),
+        allowed: "keyed, operator-list, operator-union, operator-broadcast",
+    })
 }
 
 /// Reads a node's name; whoever sent it, it never becomes a path unchecked.
@@ -55,17 +51,58 @@ pub fn state_to_message(state: StateHandle) -> v1::StateHandleMessage {
     let place = match state.handle {
         Handle::Inline(bytes) => v1::state_handle_message::Place::Inline(bytes),
         Handle::File { path, offset, length } => v1::state_handle_message::Place::File(v1::FileHandle { path, offset, length }),
+        Handle::Database { files, family } => {
+            let files = files.iter().map(database_file_to_message).collect();
+            v1::state_handle_message::Place::Database(v1::DatabaseHandle { family, files })
+        }
     };
     v1::StateHandleMessage {
         uid: state.uid.to_string(),
         name: state.name,
-        kind: kind_word(state.kind).into(),
+        kind: state.kind.name().into(),
         key_group_start: state.key_groups.start.into(),
         key_group_end: state.key_groups.end.into(),
         rows: state.rows,
         crc32c: state.crc32c,
         place: Some(place),
+        schema_json: schema_to_json(&state.schema),
     }
+}
+
+/// A state's schema as it travels; nothing where there is nothing to say.
+pub(super) fn schema_to_json(schema: &StateSchema) -> String {
+    if *schema == StateSchema::default() {
+        return String::new();
+    }
+    serde_json::to_string(schema).expect("a schema is JSON")
+}
+
+/// Reads a state's schema.
+pub(super) fn schema_of_json(json: &str) -> Result<Arc<StateSchema>, ConvertError> {
+    if json.is_empty() {
+        return Ok(Arc::default());
+    }
+    let bad = |error: serde_json::Error| ConvertError::Bad {
+        field: "schema_json",
+        found: error.to_string(),
+        allowed: "a state's schema",
+    };
+    serde_json::from_str(json).map(Arc::new).map_err(bad)
+}
+
+/// A database's file as it travels.
+pub(super) fn database_file_to_message(file: &DatabaseFile) -> v1::DatabaseFileMessage {
+    let DatabaseFile { name, path, length, crc32c } = file.clone();
+    v1::DatabaseFileMessage { name, path, length, crc32c }
+}
+
+/// Reads a database's file, whose name must be one.
+pub(super) fn database_file_from_message(file: v1::DatabaseFileMessage) -> Result<DatabaseFile, ConvertError> {
+    let v1::DatabaseFileMessage { name, path, length, crc32c } = file;
+    if name.contains('/') || path_of(name.clone()).is_err() {
+        return Err(ConvertError::Bad { field: "name", found: name, allowed: "the name of a file" });
+    }
+    Ok(DatabaseFile { name, path: path_of(path)?, length, crc32c })
 }
 
 /// Reads a state that `subtask` wrote.
@@ -75,11 +112,16 @@ pub fn state_from_message(subtask: SubtaskIndex, message: v1::StateHandleMessage
         v1::state_handle_message::Place::File(file) => {
             Handle::File { path: path_of(file.path)?, offset: file.offset, length: file.length }
         }
+        v1::state_handle_message::Place::Database(database) => Handle::Database {
+            files: database.files.into_iter().map(database_file_from_message).collect::<Result<_, _>>()?,
+            family: database.family,
+        },
     };
     Ok(StateHandle {
         uid: uid_of(message.uid)?,
         name: message.name,
         kind: kind_of_word(&message.kind)?,
+        schema: schema_of_json(&message.schema_json)?,
         subtask,
         key_groups: key_groups_of(message.key_group_start, message.key_group_end)?,
         rows: message.rows,
@@ -132,14 +174,22 @@ pub fn metadata_from_file(file: v1::CheckpointMetadataFile) -> Result<Checkpoint
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use levada_common::state_schema::StateShape;
+    use levada_common::types::{Column, LogicalType};
 
     use super::*;
+
+    fn schema() -> Arc<StateSchema> {
+        let values = vec![Column::new("value", LogicalType::Decimal(10, 2), true)];
+        Arc::new(StateSchema { shape: StateShape::Value, values, ..StateSchema::default() })
+    }
 
     fn state(handle: Handle) -> StateHandle {
         StateHandle {
             uid: Uid::new("counts"),
             name: "count".into(),
             kind: StateKind::Keyed,
+            schema: schema(),
             subtask: SubtaskIndex(1),
             key_groups: KeyGroupRange { start: 64, end: 127 },
             rows: 12,
@@ -150,12 +200,14 @@ mod tests {
 
     #[test]
     fn a_snapshot_comes_back_as_it_went() {
+        let file = DatabaseFile { name: "000012.sst".into(), path: "shared/a".into(), length: 70, crc32c: 7 };
         let snapshot = TaskSnapshot {
             task: TaskId::new(VertexId(2), 1),
             finished: true,
             states: vec![
                 state(Handle::Inline(Bytes::from_static(b"abc"))),
                 state(Handle::File { path: "chk-3/a".into(), offset: 5, length: 9 }),
+                state(Handle::Database { files: [file].into(), family: "count".into() }),
             ],
         };
         assert_eq!(snapshot_from_message(snapshot_to_message(snapshot.clone())).unwrap(), snapshot);
@@ -167,7 +219,7 @@ mod tests {
         let bad = [
             v1::StateHandleMessage { place: None, ..good.clone() },
             v1::StateHandleMessage { uid: "../x".into(), ..good.clone() },
-            v1::StateHandleMessage { kind: "broadcast".into(), ..good.clone() },
+            v1::StateHandleMessage { kind: "queue".into(), ..good.clone() },
             v1::StateHandleMessage { key_group_start: 128, ..good.clone() },
             v1::StateHandleMessage { key_group_end: 70_000, ..good },
         ];

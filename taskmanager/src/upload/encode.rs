@@ -87,6 +87,7 @@ fn encode_state(plan: &Plan, task: TaskId, part: StatePart, bytes_max: Option<u6
         uid: meta.uid,
         name: meta.name,
         kind: meta.kind,
+        schema: meta.schema,
         subtask: SubtaskIndex(task.subtask.0),
         key_groups: key_groups(plan, task, meta.kind),
         rows: written.rows,
@@ -99,7 +100,9 @@ fn encode_state(plan: &Plan, task: TaskId, part: StatePart, bytes_max: Option<u6
 /// The key groups of a task's states.
 pub fn key_groups(plan: &Plan, task: TaskId, kind: StateKind) -> KeyGroupRange {
     match kind {
-        StateKind::OperatorList => KeyGroupRange::all(plan.max_parallelism),
+        StateKind::OperatorList | StateKind::OperatorUnion | StateKind::OperatorBroadcast => {
+            KeyGroupRange::all(plan.max_parallelism)
+        }
         StateKind::Keyed => KeyGroupRange::of_subtask(task.subtask.0, plan.vertex(task.vertex).parallelism, plan.max_parallelism),
     }
 }

@@ -78,7 +78,7 @@ fn measured(
 ) -> Result<v1::AcknowledgeCheckpointRequest, Stopped> {
     let largest = snapshot.states.iter().max_by_key(|state| match &state.handle {
         Handle::Inline(bytes) => bytes.len(),
-        Handle::File { .. } => 0,
+        Handle::File { .. } | Handle::Database { .. } => 0,
     });
     let largest = largest.map(|state| (state.uid.clone(), state.name.clone(), state.handle.length()));
     let task = snapshot.task;

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use arrow::array::{ArrayRef, StringArray};
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::{Handle as Place, StateHandle, StateKind};
@@ -16,7 +18,7 @@ use crate::testing::{TestJobManager, Told, attempt, plan, settings, task};
 const FRAME: u64 = 10 * 1024 * 1024;
 
 fn meta(name: &str) -> StateMeta {
-    StateMeta { uid: Uid::new("numbers"), name: name.into(), kind: StateKind::OperatorList }
+    StateMeta { uid: Uid::new("numbers"), name: name.into(), kind: StateKind::OperatorList, schema: Arc::default() }
 }
 
 fn text(bytes: usize) -> RecordBatch {

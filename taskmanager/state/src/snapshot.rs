@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
+use levada_common::state_schema::StateSchema;
 
 /// What a state is called and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct StateMeta {
     pub name: String,
     /// What it is.
     pub kind: StateKind,
+    /// What it holds.
+    pub schema: Arc<StateSchema>,
 }
 
 /// One state of one operator in one snapshot.

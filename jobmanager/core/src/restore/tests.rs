@@ -1,5 +1,7 @@
 //! Every entry and every key group of a checkpoint comes to exactly the tasks that should have it, for all p → p′.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use levada_common::checkpoint::Handle;
 use levada_common::ids::{CheckpointId, SubtaskIndex};
@@ -12,6 +14,7 @@ fn state(uid: &str, kind: StateKind, subtask: u32, key_groups: KeyGroupRange, ro
         uid: Uid::new(uid),
         name: "state".into(),
         kind,
+        schema: Arc::default(),
         subtask: SubtaskIndex(subtask),
         key_groups,
         rows,

@@ -1,5 +1,7 @@
 //! The tasks of the simulated TaskManagers: what flows between them, what they say, what they acknowledge.
 
+use std::sync::Arc;
+
 use levada_common::checkpoint::{DeclineReason, Handle, StateHandle, StateKind, TaskSnapshot};
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, SubtaskIndex, TaskId, Uid};
@@ -129,6 +131,7 @@ fn snapshot(plan: &Plan, task: TaskId, path: String, finished: bool) -> TaskSnap
         uid: Uid::new(vertex.name.as_str()),
         name: "state".into(),
         kind: if vertex.source.is_some() { StateKind::OperatorList } else { StateKind::Keyed },
+        schema: Arc::default(),
         subtask: SubtaskIndex(task.subtask.0),
         key_groups: KeyGroupRange::of_subtask(task.subtask.0, vertex.parallelism, plan.max_parallelism),
         rows: 1,

@@ -79,7 +79,9 @@ pub fn encode(
     let pieces = collect(pieces, counted.bytes_max)?;
     let written = match meta.kind {
         StateKind::Keyed => write_keyed(meta, max_parallelism, &pieces, &mut counted),
-        StateKind::OperatorList => write_list(meta, max_parallelism, &pieces, &mut counted),
+        StateKind::OperatorList | StateKind::OperatorUnion | StateKind::OperatorBroadcast => {
+            write_list(meta, max_parallelism, &pieces, &mut counted)
+        }
     };
     match (written, counted.failure) {
         (_, Some(WriteFailure::TooLarge)) => Err(EncodeError::TooLarge { counted: counted.bytes, limit: counted.bytes_max }),

@@ -3,7 +3,7 @@
 //! Shape of keyed state: `_key_group` (UInt16, not null), `key.<name>` ..., `namespace` (a struct of `start` and `end`) where it
 //! has one, then the values' columns; rows are sorted by group, and a batch holds more than one group only where they are small.
 //! Shape of operator state: `entry` (Utf8). The schema's metadata gives `levada.format-version`, `levada.uid`, `levada.state`,
-//! `levada.kind` and `levada.max-parallelism`; the footer's metadata gives `levada.groups`, a JSON list of
+//! `levada.kind`, `levada.max-parallelism` and `levada.schema` (`StateSchema` as JSON); the footer's metadata gives `levada.groups`, a JSON list of
 //! `[group, batch, row, rows]`. Any Arrow reader opens it. Must never know where the bytes go.
 //!
 //! Invariant: the golden files of every version that was ever written are read by every later version.
@@ -13,9 +13,11 @@ mod encode;
 mod index;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
+use levada_common::state_schema::StateSchema;
 
 use crate::snapshot::StateMeta;
 
@@ -39,21 +41,22 @@ const UID_FIELD: &str = "levada.uid";
 const STATE_FIELD: &str = "levada.state";
 const KIND_FIELD: &str = "levada.kind";
 const MAX_PARALLELISM_FIELD: &str = "levada.max-parallelism";
+const SCHEMA_FIELD: &str = "levada.schema";
 const GROUPS_FIELD: &str = "levada.groups";
 
 /// The schema's metadata of a state.
 fn to_metadata(meta: &StateMeta, max_parallelism: u32) -> HashMap<String, String> {
-    let kind = match meta.kind {
-        StateKind::Keyed => "keyed",
-        StateKind::OperatorList => "operator-list",
-    };
-    HashMap::from([
+    let mut metadata = HashMap::from([
         (VERSION_FIELD.into(), FORMAT_VERSION.to_string()),
         (UID_FIELD.into(), meta.uid.as_str().into()),
         (STATE_FIELD.into(), meta.name.clone()),
-        (KIND_FIELD.into(), kind.into()),
+        (KIND_FIELD.into(), meta.kind.name().into()),
         (MAX_PARALLELISM_FIELD.into(), max_parallelism.to_string()),
-    ])
+    ]);
+    if *meta.schema != StateSchema::default() {
+        metadata.insert(SCHEMA_FIELD.into(), serde_json::to_string(&*meta.schema).expect("a schema is JSON"));
+    }
+    metadata
 }
 
 /// What the schema's metadata of a state says.
@@ -65,15 +68,16 @@ fn from_metadata(metadata: &HashMap<String, String>) -> Result<(StateMeta, u32),
     if version != FORMAT_VERSION {
         return Err(DecodeError::Version { found: version });
     }
-    let kind = match field(KIND_FIELD)? {
-        kind if kind == "keyed" => StateKind::Keyed,
-        kind if kind == "operator-list" => StateKind::OperatorList,
-        other => return Err(bad(KIND_FIELD, other)),
+    let kind = field(KIND_FIELD)?;
+    let kind = StateKind::from_name(kind).ok_or_else(|| bad(KIND_FIELD, kind))?;
+    let schema = match metadata.get(SCHEMA_FIELD) {
+        None => Arc::default(),
+        Some(json) => Arc::new(serde_json::from_str::<StateSchema>(json).map_err(|_| bad(SCHEMA_FIELD, json))?),
     };
     let max_parallelism = field(MAX_PARALLELISM_FIELD)?;
     let max_parallelism = max_parallelism.parse().map_err(|_| bad(MAX_PARALLELISM_FIELD, max_parallelism))?;
     let uid = Uid::new(field(UID_FIELD)?.as_str());
-    Ok((StateMeta { uid, name: field(STATE_FIELD)?.clone(), kind }, max_parallelism))
+    Ok((StateMeta { uid, name: field(STATE_FIELD)?.clone(), kind, schema }, max_parallelism))
 }
 
 #[cfg(test)]

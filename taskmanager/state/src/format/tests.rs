@@ -19,7 +19,7 @@ use crate::snapshot::{PieceReader, pieces, ready};
 const NO_LIMIT: SizeLimit = SizeLimit { bytes_max: None };
 
 fn meta(kind: StateKind) -> StateMeta {
-    StateMeta { uid: Uid::new("counts"), name: "panes".into(), kind }
+    StateMeta { uid: Uid::new("counts"), name: "panes".into(), kind, schema: Arc::default() }
 }
 
 fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {

@@ -8,6 +8,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, WindowSpec};
+use levada_common::state_schema::StateSchema;
 use levada_state::format::KEY_PREFIX;
 
 use super::windows::WindowSource;
@@ -39,6 +40,8 @@ pub(super) struct Shape {
     pub(super) output: SchemaRef,
     /// Schema of a snapshot's pieces.
     pub(super) pieces: SchemaRef,
+    /// What the state holds.
+    pub(super) state: Arc<StateSchema>,
     pub(super) phase: AggregatePhase,
 }
 
@@ -76,6 +79,7 @@ impl Shape {
             windows,
             output: spec.output.to_arrow(),
             pieces,
+            state: Arc::new(aggregate.state_schema(&spec.input)),
             phase: aggregate.phase,
         };
         shape.check_output(aggregate).map_err(invariant)?;

@@ -67,7 +67,8 @@ impl Table {
         self.freezer.freeze(self.groups.len(), sender, gather);
         self.freezer.advance(BACKGROUND_ROWS, gather);
         self.checkpoint = Some(checkpoint);
-        let meta = StateMeta { uid: shape.uid.clone(), name: STATE.into(), kind: StateKind::Keyed };
+        let schema = Arc::clone(&shape.state);
+        let meta = StateMeta { uid: shape.uid.clone(), name: STATE.into(), kind: StateKind::Keyed, schema };
         vec![StatePart { meta, pieces: reader }]
     }
 

@@ -1,6 +1,7 @@
 //! A chain whose outflow stops anywhere says the same as one that never stops.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
@@ -49,7 +50,12 @@ impl Operator for Repeat {
 
     fn snapshot(&mut self, _: CheckpointId, _finished: bool) -> Result<Vec<StatePart>, EngineError> {
         assert!(self.pending.is_empty(), "a snapshot before it was polled to the end");
-        let meta = StateMeta { uid: Uid::new("repeat"), name: format!("{}", self.times), kind: StateKind::OperatorList };
+        let meta = StateMeta {
+            uid: Uid::new("repeat"),
+            name: format!("{}", self.times),
+            kind: StateKind::OperatorList,
+            schema: Arc::default(),
+        };
         Ok(vec![StatePart { meta, pieces: ready([]) }])
     }
 }

@@ -115,7 +115,9 @@ impl OpenPanes {
         let (sender, reader) = pieces();
         self.saving = Some(Saving { checkpoint, sender, windows: self.panes.keys().copied().collect() });
         self.save(shape, BACKGROUND_ROWS);
-        StatePart { meta: StateMeta { uid: shape.uid.clone(), name: STATE.into(), kind: StateKind::Keyed }, pieces: reader }
+        let schema = Arc::clone(&shape.state);
+        let meta = StateMeta { uid: shape.uid.clone(), name: STATE.into(), kind: StateKind::Keyed, schema };
+        StatePart { meta, pieces: reader }
     }
 
     /// Saves a further piece of a running snapshot, none while the background has enough to do; answers whether more remain.

@@ -1,0 +1,73 @@
+//! What a state holds, as far as a snapshot and a program can be compared by it, and a snapshot be read without the program.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::Column;
+
+/// The type of a state: how its entries are addressed and changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateShape {
+    /// Texts of an operator's own: positions of a source, transactions of a sink.
+    #[default]
+    Entries,
+    /// `ValueState`.
+    Value,
+    /// `ListState`, or an operator's list.
+    List,
+    /// `MapState`, or broadcast state.
+    Map,
+    /// `ReducingState`.
+    Reducing,
+    /// `AggregatingState`.
+    Aggregating,
+    /// `FoldingState`.
+    Folding,
+    /// Timers of a function.
+    Timers,
+    /// Accumulators of the engine's own aggregates.
+    Accumulators,
+}
+
+impl StateShape {
+    /// The word in messages and listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Entries => "entries",
+            Self::Value => "value",
+            Self::List => "list",
+            Self::Map => "map",
+            Self::Reducing => "reducing",
+            Self::Aggregating => "aggregating",
+            Self::Folding => "folding",
+            Self::Timers => "timers",
+            Self::Accumulators => "accumulators",
+        }
+    }
+}
+
+impl fmt::Display for StateShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a state holds. Empty (`Entries`, no columns) for operator state of connectors and in snapshots of format 1.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StateSchema {
+    /// Its type.
+    pub shape: StateShape,
+    /// The key's columns, without the prefix that they have in files.
+    pub keys: Vec<Column>,
+    /// Whether its entries have a namespace, the window.
+    pub windowed: bool,
+    /// The columns of a map's key.
+    pub map_key: Vec<Column>,
+    /// The columns of a value.
+    pub values: Vec<Column>,
+    /// Whether its entries carry the time of their last touch and expire.
+    pub ttl: bool,
+}
