@@ -82,6 +82,11 @@ pub trait Operator: Send {
         Ok(())
     }
 
+    /// The input is idle: time goes on downstream without it, so whatever is held back of rows that came must go out first.
+    fn idle(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Takes the synchronous part of a snapshot, in time independent of the state's size. `finished`: the operator has seen the
     /// end of its data, its keyed state is dead and left out.
     fn snapshot(&mut self, _checkpoint: CheckpointId, _finished: bool) -> Result<Vec<StatePart>, EngineError> {

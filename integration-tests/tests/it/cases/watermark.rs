@@ -50,6 +50,32 @@ fn window(start: u64, n: u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g21_an_idle_input_does_not_hold_time_back() -> anyhow::Result<()> {
+    let cluster = Processes::start(Setup { task_managers: 1, slots: 4, ..Setup::default() }).await?;
+    let (mut busy, mut quiet) = (Feed::start().await?, Feed::start().await?);
+    let out = cluster.path("out");
+    let job = cluster.submit(&graph(&busy, &quiet, "1s", &out)).await?;
+    busy.connected(1).await?;
+    quiet.connected(1).await?;
+    quiet.send(&row(500));
+    for second in 0..60 {
+        busy.send(&row(second * 1000));
+    }
+    let mut expected = vec![window(0, 11)];
+    expected.extend((1..5).map(|decade| window(decade * 10_000, 10)));
+    wait_for_rows(&cluster, &job, &out, &expected).await?;
+    // Both inputs may be idle by now: a row that is still on its way would be late for time that the other one makes.
+    cluster.wait_until(&job, "all rows read", |status| node(status, "left").rows_out == 60).await?;
+    quiet.send(&row(45_000));
+    cluster.wait_until(&job, "one late row", |status| node(status, "counts").late_rows == 1).await?;
+    quiet.send(&row(60_000));
+    busy.send(&row(60_000));
+    expected.push(window(50_000, 10));
+    wait_for_rows(&cluster, &job, &out, &expected).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g25_time_waits_for_the_slower_of_two_inputs() -> anyhow::Result<()> {
     let cluster = Processes::start(Setup { task_managers: 1, slots: 4, ..Setup::default() }).await?;
     for swapped in [false, true] {

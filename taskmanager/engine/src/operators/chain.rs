@@ -216,7 +216,11 @@ impl Chain {
         let stage = &mut self.stages[under_way.stage];
         stage.pending = true;
         let passes = match (under_way.signal, under_way.entered) {
-            (Signal::Idle | Signal::Active, _) => {
+            (Signal::Idle, _) => {
+                stage.operator.idle()?;
+                true
+            }
+            (Signal::Active, _) => {
                 stage.pending = false;
                 true
             }

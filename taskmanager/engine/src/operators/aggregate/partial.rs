@@ -147,6 +147,11 @@ impl Operator for Partial {
         Ok(Some(watermark))
     }
 
+    fn idle(&mut self) -> Result<(), EngineError> {
+        self.flush();
+        Ok(())
+    }
+
     fn before_barrier(&mut self) -> Result<(), EngineError> {
         self.flush();
         Ok(())

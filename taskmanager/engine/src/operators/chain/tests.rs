@@ -19,7 +19,7 @@ struct Repeat {
     pending: VecDeque<i64>,
 }
 
-/// Holds numbers back until the time is past them, or a barrier, or the end; says something of its own at the end.
+/// Holds numbers back until the time is past them, or a barrier, or its input is idle, or the end; says something of its own at the end.
 #[derive(Default)]
 struct HoldBack {
     held: Vec<i64>,
@@ -86,6 +86,10 @@ impl Operator for HoldBack {
             self.due.extend(self.held.drain(..));
         }
         Ok(())
+    }
+
+    fn idle(&mut self) -> Result<(), EngineError> {
+        self.before_barrier()
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
@@ -200,4 +204,10 @@ fn rows_leave_before_the_signals_that_came_after_them() {
 fn the_end_drains_one_operator_after_the_other() {
     let (said, _) = run(3, &[Ok(300), Err(Signal::End)], 1.0, 0);
     assert_eq!(said, ["[300]", "[400]", "[-1]", "[-2]", "[-1]", "[-2]", "End []"]);
+}
+
+#[test]
+fn what_was_held_back_leaves_before_the_input_counts_as_idle() {
+    let (said, _) = run(2, &[Ok(1), Err(Signal::Idle), Err(Signal::Active)], 1.0, 0);
+    assert_eq!(said, ["[1]", "[101]", "Idle []", "Active []"]);
 }

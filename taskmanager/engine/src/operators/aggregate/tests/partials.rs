@@ -90,3 +90,20 @@ fn a_partial_sends_on_before_it_holds_too_much() {
     }
     assert_eq!(partial.take_rows().len(), 70_000);
 }
+
+#[test]
+fn a_partial_holds_nothing_back_while_its_input_is_idle() {
+    let aggregate = spec(&["k"], tumbling(10), calls());
+    let mut partial = Rig::new(&phase(&aggregate, AggregatePhase::Partial));
+    let mut last = Rig::new(&phase(&aggregate, AggregatePhase::Final));
+    partial.process(&[(1, 3, 1), (2, 4, 1)]);
+    partial.advance(4);
+    partial.idle();
+    partial.out.drain(..).for_each(|batch| last.process_batch(batch));
+    // Another input makes time now: nothing of the idle one may come after it.
+    last.advance(9);
+    assert_eq!(last.take_rows().len(), 2);
+    partial.finish();
+    partial.out.drain(..).for_each(|batch| last.process_batch(batch));
+    assert_eq!(last.late_rows(), 0);
+}

@@ -199,6 +199,12 @@ impl Rig {
         }
     }
 
+    /// The input is idle.
+    pub(super) fn idle(&mut self) {
+        self.operator.idle().expect("it is told");
+        self.drain();
+    }
+
     pub(super) fn finish(&mut self) {
         self.operator.finish().expect("it ends");
         self.drain();
