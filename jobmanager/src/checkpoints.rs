@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use levada_common::checkpoint::{CheckpointMetadata, DeclineReason, Handle, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointMetadata, DeclineReason, TaskSnapshot};
 use levada_common::fault::{Faulty, Retry};
 use levada_common::ids::{CheckpointId, JobId};
 use levada_common::storage::{Storage, StorageError};
