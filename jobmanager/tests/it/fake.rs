@@ -236,6 +236,7 @@ pub fn inline(name: &str, bytes: Bytes) -> v1::StateHandleMessage {
         key_group_end: 127,
         rows: 2,
         crc32c: 7,
+        schema_json: String::new(),
         place: Some(v1::state_handle_message::Place::Inline(bytes)),
     }
 }
