@@ -9,3 +9,4 @@ pub mod freeze;
 pub mod key_index;
 pub mod rows;
 pub mod snapshot;
+pub mod types;
