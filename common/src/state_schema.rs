@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::StateKind;
 use crate::types::Column;
 
 /// The type of a state: how its entries are addressed and changed.
@@ -70,4 +71,24 @@ pub struct StateSchema {
     pub values: Vec<Column>,
     /// Whether its entries carry the time of their last touch and expire.
     pub ttl: bool,
+}
+
+/// A state as a function declares it before anything runs: what a TaskManager tells of its functions when it registers, and
+/// what a job's states are compared with before it is restored.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StateDeclaration {
+    /// The state's name within its operator.
+    pub name: String,
+    /// Whether it belongs to keys, and if not how it is given out.
+    pub kind: StateKind,
+    /// What it holds, without the key: that is the job graph's.
+    pub schema: StateSchema,
+}
+
+impl StateDeclaration {
+    /// What the state holds where it belongs to a key of these columns; without them where it belongs to the operator.
+    pub fn schema(&self, keys: &[Column]) -> StateSchema {
+        let keys = if self.kind.is_keyed() { keys.to_vec() } else { Vec::new() };
+        StateSchema { keys, ..self.schema.clone() }
+    }
 }

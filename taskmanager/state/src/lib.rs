@@ -3,6 +3,7 @@
 //! Must never know: gRPC, tokio, storage, operators. A task is the only owner of its tables; nothing here is shared but the
 //! pieces of a snapshot on their way to the background.
 
+pub mod descriptor;
 pub mod fixed;
 pub mod format;
 pub mod freeze;
