@@ -11,6 +11,7 @@ use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::time::Watermark;
+use levada_state::cold::ColdStores;
 use levada_state::snapshot::StatePart;
 
 use crate::error::EngineError;
@@ -43,6 +44,8 @@ pub struct OperatorContext {
     pub batch_rows_max: usize,
     /// Its counters.
     pub metrics: Arc<NodeMetrics>,
+    /// Where its state is kept beyond memory; none on the heap backends.
+    pub cold: Option<Arc<dyn ColdStores>>,
 }
 
 /// One step of a chain.

@@ -142,6 +142,7 @@ impl Running {
             inputs: unstarted.ends.inputs,
             outputs: unstarted.ends.outputs,
             waker: entry.handle.inbox.waker(),
+            cold: None,
             metrics: Arc::clone(&entry.handle.metrics),
             node_metrics: entry.handle.nodes.clone(),
         };

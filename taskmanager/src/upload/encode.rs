@@ -9,6 +9,7 @@ use levada_common::ids::{SubtaskIndex, TaskId};
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::Plan;
 use levada_engine::sink::Durable;
+use levada_state::cold::ColdError;
 use levada_state::format::{EncodeError, SizeLimit, encode};
 use levada_state::snapshot::StatePart;
 use tokio::task::JoinSet;
@@ -64,7 +65,10 @@ pub async fn encode_all(
 }
 
 fn encode_state(plan: &Plan, task: TaskId, part: StatePart, bytes_max: Option<u64>) -> Result<Encoded, Stopped> {
-    let StatePart { meta, pieces } = part;
+    let (meta, pieces) = part.into_pieces().map_err(|error| match error {
+        ColdError::Abandoned { .. } => Stopped::GivenUp,
+        error => Stopped::Declined(DeclineReason::Declined(error.to_failure().message)),
+    })?;
     let mut bytes = Vec::new();
     let written = encode(&meta, plan.max_parallelism, pieces, SizeLimit { bytes_max }, &mut bytes);
     let written = written.map_err(|error| match error {

@@ -28,7 +28,7 @@ fn text(bytes: usize) -> RecordBatch {
 
 /// A state whose text has `bytes` bytes; encoded it has some more.
 fn part(name: &str, bytes: usize) -> StatePart {
-    StatePart { meta: meta(name), pieces: ready([text(bytes)]) }
+    StatePart { meta: meta(name), contents: ready([text(bytes)]).into() }
 }
 
 fn encoded_bytes(name: &str, bytes: usize) -> u64 {
@@ -175,7 +175,7 @@ async fn a_checkpoint_that_was_given_up_is_told_to_nobody() {
     let uploads = uploads(&job_manager, on_files(&dir), FRAME);
     let (sender, reader) = pieces();
     sender.send(text(60_000));
-    uploads.submit(taken(1, vec![part("whole", 60_000), StatePart { meta: meta("endless"), pieces: reader }]));
+    uploads.submit(taken(1, vec![part("whole", 60_000), StatePart { meta: meta("endless"), contents: reader.into() }]));
     uploads.give_up(CheckpointId(1));
     uploads.submit(taken(1, vec![part("late", 60_000)]));
     uploads.settled().await;

@@ -3,6 +3,9 @@
 //! The synchronous part hands over a [`StatePart`] per state. A small state is in it whole; a large one sends the rest of
 //! its rows while processing goes on (see `freeze`), and the last piece is followed by `PieceSender::finish`.
 
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,6 +14,8 @@ use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
 use levada_common::state_schema::StateSchema;
+
+use crate::cold::ColdError;
 
 /// What a state is called and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +40,69 @@ pub struct StatePart {
     /// Name and kind.
     pub meta: StateMeta,
     /// The rows.
-    pub pieces: PieceReader,
+    pub contents: Contents,
+}
+
+/// Where the rows of a state in a snapshot are.
+#[derive(Debug)]
+pub enum Contents {
+    /// They come as pieces.
+    Pieces(PieceReader),
+    /// They are in a database, under the state's name, beside other states of the operator.
+    Database(Arc<dyn DatabaseSnapshot>),
+}
+
+impl From<PieceReader> for Contents {
+    fn from(pieces: PieceReader) -> Self {
+        Self::Pieces(pieces)
+    }
+}
+
+impl StatePart {
+    /// The rows as pieces; those of a database are all read at once. Blocks: never call it on a task's thread.
+    pub fn into_pieces(self) -> Result<(StateMeta, PieceReader), ColdError> {
+        let database = match self.contents {
+            Contents::Pieces(reader) => return Ok((self.meta, reader)),
+            Contents::Database(database) => database,
+        };
+        let (sender, reader) = pieces();
+        database.rows(&self.meta.name, &mut |rows| {
+            sender.send(rows);
+            ControlFlow::Continue(())
+        })?;
+        sender.finish();
+        Ok((self.meta, reader))
+    }
+}
+
+/// A file of a database's snapshot, in a directory that lives as long as the snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotFile {
+    /// Its name in the database's directory.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Number of bytes.
+    pub length: u64,
+    /// Whether a later snapshot of the same database that has a file of this name has the same file.
+    pub is_immutable: bool,
+}
+
+/// What is done with rows of a database; `Break` ends the visit.
+pub type VisitRows<'a> = &'a mut dyn FnMut(RecordBatch) -> ControlFlow<()>;
+
+/// A database as it was at a barrier. Its calls block until it is there: never call them on a task's thread.
+///
+/// Contract: dropping the last reference gives the files back.
+pub trait DatabaseSnapshot: Debug + Send + Sync {
+    /// Its files; a database in a directory that has just these under their names is the same one.
+    fn files(&self) -> Result<Vec<SnapshotFile>, ColdError>;
+
+    /// Visits all entries of a state, in the columns of its layout.
+    fn rows(&self, state: &str, visit: VisitRows<'_>) -> Result<(), ColdError>;
+
+    /// Number of entries of a state, estimated.
+    fn entries(&self, state: &str) -> u64;
 }
 
 /// A message on the way from a task to the background.

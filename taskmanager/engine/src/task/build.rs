@@ -125,6 +125,7 @@ impl Builder<'_> {
             key_groups: KeyGroupRange::of_subtask(subtask, parallelism, max_parallelism),
             batch_rows_max: self.plan.settings.batch_rows_max,
             metrics: self.metrics(&spec.uid)?,
+            cold: self.parts.cold.clone(),
         })
     }
 

@@ -33,7 +33,7 @@ pub(crate) fn part(uid: &Uid, name: &str, entries: Vec<String>) -> Vec<StatePart
     let batch = RecordBatch::try_new(schema, vec![column]).expect("a column of texts fits its schema");
     vec![StatePart {
         meta: StateMeta { uid: uid.clone(), name: name.into(), kind: StateKind::OperatorList, schema: Arc::default() },
-        pieces: ready([batch]),
+        contents: ready([batch]).into(),
     }]
 }
 

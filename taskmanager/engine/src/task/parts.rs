@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use levada_common::ids::{AttemptId, CheckpointId, Uid, VertexId};
 use levada_common::plan::{Edge, Plan, Vertex};
+use levada_state::cold::ColdStores;
 
 use crate::channel::{ChannelReader, ChannelWriter};
 use crate::expr::ExpressionCompiler;
@@ -65,6 +66,8 @@ pub struct TaskParts {
     pub outputs: Vec<OutputEdge>,
     /// Wakes the task's thread; given to the source and the sink.
     pub waker: Waker,
+    /// Opens the databases of its operators; none on the heap backends.
+    pub cold: Option<Arc<dyn ColdStores>>,
     /// Counters of the task.
     pub metrics: Arc<TaskMetrics>,
     /// Counters of its nodes: one for each of `node_uids`.

@@ -35,6 +35,7 @@ pub(crate) fn context(uid: &str, batch_rows_max: usize) -> OperatorContext {
         key_groups: KeyGroupRange::all(MAX_PARALLELISM),
         batch_rows_max,
         metrics: Arc::new(NodeMetrics::new(Uid::new(uid))),
+        cold: None,
     }
 }
 

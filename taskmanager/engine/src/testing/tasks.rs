@@ -48,12 +48,13 @@ fn snapshot_entries(event: TaskEvent) -> SnapshotText {
     let TaskEvent::Snapshot { checkpoint, finished, parts, .. } = event else { panic!("this is no snapshot") };
     let mut states = Vec::new();
     for part in parts {
+        let (meta, pieces) = part.into_pieces().expect("a task has no database here");
         let mut entries = Vec::new();
-        for batch in part.pieces {
+        for batch in pieces {
             let batch = batch.unwrap();
             entries.extend(batch.column(0).as_string::<i32>().iter().map(|entry| entry.unwrap().to_owned()));
         }
-        states.push((part.meta.uid.to_string(), part.meta.name, entries));
+        states.push((meta.uid.to_string(), meta.name, entries));
     }
     (checkpoint.0, finished, states)
 }
@@ -124,6 +125,7 @@ impl TestTask {
             inputs: in_channels,
             outputs: out_edges,
             waker: Waker::noop().clone(),
+            cold: None,
             metrics: Arc::new(TaskMetrics::default()),
             node_metrics: nodes.clone(),
         };

@@ -69,7 +69,7 @@ impl Table {
         self.checkpoint = Some(checkpoint);
         let schema = Arc::clone(&shape.state);
         let meta = StateMeta { uid: shape.uid.clone(), name: STATE.into(), kind: StateKind::Keyed, schema };
-        vec![StatePart { meta, pieces: reader }]
+        vec![StatePart { meta, contents: reader.into() }]
     }
 
     /// Saves a further piece; answers whether more remain.

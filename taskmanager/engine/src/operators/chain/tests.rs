@@ -56,7 +56,7 @@ impl Operator for Repeat {
             kind: StateKind::OperatorList,
             schema: Arc::default(),
         };
-        Ok(vec![StatePart { meta, pieces: ready([]) }])
+        Ok(vec![StatePart { meta, contents: ready([]).into() }])
     }
 }
 

@@ -161,6 +161,7 @@ impl Rig {
             key_groups,
             batch_rows_max: BATCH_ROWS_MAX,
             metrics: Arc::clone(&metrics),
+            cold: None,
         };
         operator.open(&context, restored)?;
         Ok(Self { operator, metrics, out: Vec::new() })
@@ -259,7 +260,8 @@ pub(super) fn store(parts: Vec<StatePart>, mut more: impl FnMut() -> bool) -> Ve
         .map(|part| {
             std::thread::spawn(move || {
                 let mut bytes = Vec::new();
-                let encoded = encode(&part.meta, MAX_PARALLELISM, part.pieces, SizeLimit { bytes_max: None }, &mut bytes);
+                let (meta, pieces) = part.into_pieces().expect("pieces");
+                let encoded = encode(&meta, MAX_PARALLELISM, pieces, SizeLimit { bytes_max: None }, &mut bytes);
                 encoded.map(|_| decode(bytes.into()).expect("it is decoded"))
             })
         })

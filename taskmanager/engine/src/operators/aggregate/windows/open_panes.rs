@@ -117,7 +117,7 @@ impl OpenPanes {
         self.save(shape, BACKGROUND_ROWS);
         let schema = Arc::clone(&shape.state);
         let meta = StateMeta { uid: shape.uid.clone(), name: STATE.into(), kind: StateKind::Keyed, schema };
-        StatePart { meta, pieces: reader }
+        StatePart { meta, contents: reader.into() }
     }
 
     /// Saves a further piece of a running snapshot, none while the background has enough to do; answers whether more remain.

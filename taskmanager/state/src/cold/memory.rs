@@ -1,0 +1,394 @@
+//! A cold store in memory, for tests: ordered maps of the same bytes, written only when one asks long enough.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::StateSchema;
+
+use super::{
+    Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, Scan, Scope, Seal, scan_bounds,
+};
+use crate::row_codec::{Addresses, RowBytes, RowLayout, RowReader};
+use crate::snapshot::{DatabaseSnapshot, SnapshotFile, VisitRows};
+
+/// Rows of a batch that a scan gives.
+const SCAN_ROWS: usize = 1024;
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The store.
+#[derive(Debug)]
+pub struct MemoryColdStore {
+    uid: Uid,
+    max_parallelism: u32,
+    states: Vec<MemoryState>,
+    /// Changes that are not written, each with the seal that will end it.
+    sent: VecDeque<(Seal, ColdStateId, Change)>,
+    sealed: Seal,
+    written: Seal,
+    /// Times that one has to ask before a seal is written.
+    lag: u32,
+    asked: u32,
+    snapshot: Option<Arc<MemorySnapshot>>,
+    metrics: ColdMetrics,
+}
+
+#[derive(Debug, Clone)]
+struct MemoryState {
+    name: String,
+    layout: RowLayout,
+    entries: Entries,
+}
+
+impl MemoryColdStore {
+    /// An empty store of a job with so many key groups, in which a seal is written when it has been asked for `lag + 1` times.
+    pub fn new(uid: Uid, max_parallelism: u32, lag: u32) -> Self {
+        Self {
+            uid,
+            max_parallelism,
+            states: Vec::new(),
+            sent: VecDeque::new(),
+            sealed: Seal(0),
+            written: Seal(0),
+            lag,
+            asked: 0,
+            snapshot: None,
+            metrics: ColdMetrics::default(),
+        }
+    }
+
+    /// What `snapshot`, one of this kind of store, had, as far as it belongs to `groups`.
+    pub fn restored(snapshot: &MemorySnapshot, groups: KeyGroupRange, lag: u32) -> Self {
+        let taken = snapshot.taken().expect("a snapshot that was completed is restored");
+        let max_parallelism = taken.first().map_or(1, |state| state.layout.max_parallelism());
+        let mut store = Self::new(snapshot.uid.clone(), max_parallelism, lag);
+        let (from, to) = RowLayout::group_bounds(groups);
+        store.states.extend(taken.iter().map(|state| MemoryState {
+            entries: state.entries.range(from.clone()..to.clone()).map(|(key, value)| (key.clone(), value.clone())).collect(),
+            ..state.clone()
+        }));
+        store
+    }
+
+    /// `begin_snapshot` with its own type.
+    pub fn snapshot(&mut self) -> Arc<MemorySnapshot> {
+        let snapshot = Arc::new(MemorySnapshot { uid: self.uid.clone(), taken: Mutex::default(), ready: Condvar::new() });
+        self.snapshot = Some(Arc::clone(&snapshot));
+        snapshot
+    }
+
+    fn state(&self, state: ColdStateId) -> &MemoryState {
+        &self.states[state.0 as usize]
+    }
+
+    /// Applies what was sent before `seal`.
+    fn write(&mut self, seal: Seal) {
+        while let Some((of, state, change)) = self.sent.pop_front_if(|(of, ..)| *of <= seal) {
+            let state = &mut self.states[state.0 as usize];
+            let written = state.apply(&change);
+            self.metrics.writes += written;
+            self.written = self.written.max(of);
+        }
+        self.written = self.written.max(seal);
+    }
+
+    fn layout_error(&self, state: ColdStateId, source: crate::row_codec::LayoutError) -> ColdError {
+        ColdError::Layout { uid: self.uid.clone(), state: self.state(state).name.clone(), source }
+    }
+}
+
+impl MemoryState {
+    fn apply(&mut self, change: &Change) -> u64 {
+        let (mut keys, mut values) = (RowBytes::new(), RowBytes::new());
+        let mut written = 0;
+        if let Some(deletes) = &change.deletes {
+            self.layout.write_keys(deletes, &mut keys, &mut Vec::new()).expect("checked when it was sent");
+            let all_below = self.layout.has_below() && deletes.below.is_empty();
+            for key in keys.iter() {
+                match all_below {
+                    true => self.entries.retain(|entry, _| !entry.starts_with(key)),
+                    false => drop(self.entries.remove(key)),
+                }
+            }
+            written += keys.len() as u64;
+        }
+        keys.clear();
+        if let Some(upserts) = &change.upserts {
+            self.layout.write(upserts, &mut keys, &mut values).expect("checked when it was sent");
+            self.entries.extend(keys.iter().zip(values.iter()).map(|(key, value)| (key.to_vec(), value.to_vec())));
+            written += keys.len() as u64;
+        }
+        written
+    }
+
+    fn below<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
+        let from = self.entries.range::<[u8], _>((Bound::Included(key), Bound::Unbounded));
+        from.take_while(move |(entry, _)| entry.starts_with(key))
+    }
+
+    fn batches<'a>(&self, entries: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Vec<RecordBatch> {
+        let mut reader = RowReader::whole(&self.layout);
+        let mut batches = Vec::new();
+        for (key, value) in entries {
+            reader.push(0, key, value).expect("the store wrote it");
+            if reader.rows() == SCAN_ROWS {
+                batches.push(reader.finish());
+            }
+        }
+        if reader.rows() > 0 {
+            batches.push(reader.finish());
+        }
+        batches
+    }
+}
+
+impl ColdStore for MemoryColdStore {
+    fn open_state(&mut self, name: &str, schema: &Arc<StateSchema>, touched_at_ms: i64) -> Result<ColdStateId, ColdError> {
+        let layout = RowLayout::new(Arc::clone(schema), self.max_parallelism);
+        let place = self.states.iter().position(|state| state.name == name).unwrap_or_else(|| {
+            self.states.push(MemoryState { name: name.into(), layout: layout.clone(), entries: Entries::new() });
+            self.states.len() - 1
+        });
+        let state = &mut self.states[place];
+        let had_ttl = state.layout.schema().ttl;
+        for value in state.entries.values_mut() {
+            RowLayout::convert_ttl(value, had_ttl, schema.ttl.then_some(touched_at_ms));
+        }
+        state.layout = layout;
+        Ok(ColdStateId(place as u32))
+    }
+
+    fn layout(&self, state: ColdStateId) -> &RowLayout {
+        &self.state(state).layout
+    }
+
+    fn load(&mut self, state: ColdStateId, addresses: &Addresses) -> Result<Loaded, ColdError> {
+        let (mut keys, mut known) = (RowBytes::new(), Vec::new());
+        let found = self.state(state);
+        found.layout.write_keys(addresses, &mut keys, &mut known).map_err(|source| self.layout_error(state, source))?;
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by(|left, right| keys.get(*left).cmp(keys.get(*right)));
+        order.dedup_by(|left, right| keys.get(*left) == keys.get(*right));
+        let (mut reader, mut positions) = (RowReader::below(&found.layout), Vec::new());
+        for position in order {
+            for (key, value) in found.below(keys.get(position)) {
+                reader.push(known[position] as usize, key, value).expect("the store wrote it");
+                positions.push(position as u32);
+            }
+        }
+        self.metrics.reads += keys.len() as u64;
+        self.metrics.hits += positions.len() as u64;
+        Ok(Loaded { positions, rows: reader.finish() })
+    }
+
+    fn scan(&mut self, state: ColdStateId, scope: Scope) -> Result<Scan, ColdError> {
+        let found = self.state(state);
+        let ranges = scan_bounds(&found.layout, scope);
+        let entries = ranges.into_iter().flat_map(|(from, to)| found.entries.range(from..to));
+        let batches = found.batches(entries);
+        Ok(Box::new(batches.into_iter().map(Ok)))
+    }
+
+    fn change(&mut self, state: ColdStateId, change: Change) -> Result<(), ColdError> {
+        let layout = &self.state(state).layout;
+        let fail = |source| self.layout_error(state, source);
+        if let Some(deletes) = &change.deletes {
+            layout.write_keys(deletes, &mut RowBytes::new(), &mut Vec::new()).map_err(fail)?;
+        }
+        if let Some(upserts) = &change.upserts {
+            layout.addresses(upserts).map_err(fail)?;
+        }
+        self.sent.push_back((Seal(self.sealed.0 + 1), state, change));
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Seal {
+        self.sealed.0 += 1;
+        self.asked = 0;
+        self.sealed
+    }
+
+    fn is_written(&mut self, seal: Seal) -> Result<bool, ColdError> {
+        if self.written < seal {
+            self.asked += 1;
+            if self.asked > self.lag {
+                self.write(seal);
+            }
+        }
+        Ok(self.written >= seal)
+    }
+
+    fn wait_written(&mut self, seal: Seal) -> Result<(), ColdError> {
+        self.write(seal);
+        Ok(())
+    }
+
+    fn pending_bytes(&self) -> u64 {
+        let rows = |change: &Change| change.upserts.as_ref().map_or(0, RecordBatch::get_array_memory_size);
+        self.sent.iter().map(|(_, _, change)| rows(change) as u64).sum()
+    }
+
+    fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot> {
+        self.snapshot()
+    }
+
+    fn complete_snapshot(&mut self) {
+        let seal = self.seal();
+        self.write(seal);
+        if let Some(snapshot) = self.snapshot.take() {
+            snapshot.settle(Taken::States(self.states.clone()));
+        }
+    }
+
+    fn abandon_snapshot(&mut self) {
+        if let Some(snapshot) = self.snapshot.take() {
+            snapshot.settle(Taken::Abandoned);
+        }
+    }
+
+    fn expire(&mut self, state: ColdStateId, expiry: ColdExpiry) {
+        let state = &mut self.states[state.0 as usize];
+        if state.layout.schema().ttl {
+            state.entries.retain(|_, value| RowLayout::touched_at(value).is_none_or(|at| at > expiry.expired_until_ms));
+        }
+    }
+
+    fn metrics(&self) -> ColdMetrics {
+        let entries = self.states.iter().map(|state| state.entries.len() as u64).sum();
+        ColdMetrics { entries, pending_bytes: self.pending_bytes(), ..self.metrics }
+    }
+}
+
+impl Drop for MemoryColdStore {
+    fn drop(&mut self) {
+        self.abandon_snapshot();
+    }
+}
+
+#[derive(Debug, Default)]
+enum Taken {
+    #[default]
+    NotYet,
+    States(Vec<MemoryState>),
+    Abandoned,
+}
+
+/// A snapshot of such a store: a copy.
+#[derive(Debug)]
+pub struct MemorySnapshot {
+    uid: Uid,
+    taken: Mutex<Taken>,
+    ready: Condvar,
+}
+
+impl MemorySnapshot {
+    fn settle(&self, taken: Taken) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+        self.ready.notify_all();
+    }
+
+    /// Waits for what was taken; nothing where it was given up.
+    fn taken(&self) -> Option<Vec<MemoryState>> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.ready.wait_while(taken, |taken| matches!(taken, Taken::NotYet));
+        match &*taken.unwrap_or_else(PoisonError::into_inner) {
+            Taken::States(states) => Some(states.clone()),
+            Taken::NotYet | Taken::Abandoned => None,
+        }
+    }
+}
+
+impl DatabaseSnapshot for MemorySnapshot {
+    fn files(&self) -> Result<Vec<SnapshotFile>, ColdError> {
+        self.taken().map(|_| Vec::new()).ok_or_else(|| ColdError::Abandoned { uid: self.uid.clone() })
+    }
+
+    fn rows(&self, state: &str, visit: VisitRows<'_>) -> Result<(), ColdError> {
+        let states = self.taken().ok_or_else(|| ColdError::Abandoned { uid: self.uid.clone() })?;
+        let Some(found) = states.iter().find(|found| found.name == state) else {
+            let known = states.iter().map(|state| state.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(ColdError::UnknownState { uid: self.uid.clone(), state: state.into(), known });
+        };
+        for batch in found.batches(found.entries.iter()) {
+            if visit(batch).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self, state: &str) -> u64 {
+        let states = self.taken().unwrap_or_default();
+        states.iter().find(|found| found.name == state).map_or(0, |found| found.entries.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, new_null_array};
+    use arrow::datatypes::DataType;
+
+    use super::super::contract::{self, MAX_PARALLELISM, Pair};
+    use super::*;
+
+    fn store(lag: u32) -> Box<dyn ColdStore> {
+        Box::new(MemoryColdStore::new(Uid::new("counts"), MAX_PARALLELISM, lag))
+    }
+
+    #[test]
+    fn it_keeps_the_contract() {
+        for seed in 0..8 {
+            contract::check(store(seed as u32 % 3), seed).expect("memory has no errors");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "which addresses are found")]
+    fn the_contract_sees_a_lost_entry() {
+        let mut pair = Pair::empty(store(0), 1).expect("no errors");
+        for _ in 0..20 {
+            pair.change().expect("no errors");
+        }
+        let seal = pair.store().seal();
+        pair.store().wait_written(seal).expect("no errors");
+        let everything = Scope { groups: KeyGroupRange::all(MAX_PARALLELISM), within: super::super::Within::Any };
+        let value = ColdStateId(0);
+        let rows = pair.store().scan(value, everything).expect("no errors").next().expect("entries").expect("no errors");
+        let deletes = pair.store().layout(value).addresses(&rows).expect("the layout's columns");
+        let deletes = Addresses { below: Vec::new(), ..deletes };
+        pair.store().change(value, Change { deletes: Some(deletes), upserts: None }).expect("no errors");
+        pair.work(1).expect("no errors");
+    }
+
+    #[test]
+    fn what_is_sent_is_found_once_it_is_written() {
+        let mut store = MemoryColdStore::new(Uid::new("counts"), MAX_PARALLELISM, 2);
+        let seal = store.seal();
+        let asked: Vec<bool> = (0..4).map(|_| store.is_written(seal).expect("no errors")).collect();
+        assert_eq!(asked, [false, false, true, true]);
+    }
+
+    #[test]
+    fn a_range_is_restored() {
+        let mut store = MemoryColdStore::new(Uid::new("counts"), MAX_PARALLELISM, 0);
+        let (name, schema) = contract::states().swap_remove(0);
+        let state = store.open_state(name, &schema, 0).expect("no errors");
+        let ids: ArrayRef = Arc::new((0..100).collect::<Int64Array>());
+        let notes = new_null_array(&DataType::Utf8, 100);
+        let columns = vec![Arc::clone(&ids), ids, notes];
+        let rows = RecordBatch::try_new(Arc::clone(store.layout(state).columns()), columns).expect("the layout's columns");
+        store.change(state, Change { deletes: None, upserts: Some(rows) }).expect("no errors");
+        let snapshot = store.snapshot();
+        store.complete_snapshot();
+        let half = KeyGroupRange { start: 0, end: 15 };
+        let (from, to) = RowLayout::group_bounds(half);
+        let restored = MemoryColdStore::restored(&snapshot, half, 0);
+        let had = &store.states[0].entries;
+        assert!(had.range(from..to).eq(restored.states[0].entries.iter()));
+        assert!((1..100).contains(&restored.states[0].entries.len()), "the other half is not there");
+    }
+}

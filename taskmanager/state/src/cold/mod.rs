@@ -1,0 +1,190 @@
+//! The contract of a cold store: a database behind the tables of one operator, for state that memory does not hold.
+//!
+//! The tables in memory are its write-back overlay: they `load` what a batch misses, send what changed as a `Change`, `seal` what
+//! they sent, and forget it once the seal is written. Reads never wait for writes: what is not written yet is still in memory.
+//!
+//! At a barrier the overlay calls `begin_snapshot`, sends the rows that had changed as they were at the barrier, and then calls
+//! `complete_snapshot`; a change of a later time is sent only after that. So the database passes through exactly the barrier's
+//! state, and the snapshot has it, with everything that was sent before.
+//!
+//! Must never know what an entry means. Invariant: the later of two changes of one entry wins, and a snapshot has what was sent
+//! before `complete_snapshot` and nothing sent after (the contract tests, on each implementation).
+
+pub mod contract;
+mod error;
+pub mod memory;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::StateSchema;
+
+pub use crate::row_codec::{Addresses, RowLayout, Window};
+use crate::snapshot::DatabaseSnapshot;
+pub use error::ColdError;
+
+/// A state of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ColdStateId(pub u32);
+
+/// Everything sent before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Seal(pub u64);
+
+/// Entries that were found.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// For each row of `rows` the number of the address that it belongs to; rows of one address stand together, in the order of
+    /// what lies below it.
+    pub positions: Vec<u32>,
+    /// The columns of the layout behind key and window: map key or index, values, `_ttl`.
+    pub rows: RecordBatch,
+}
+
+/// Gives the operators of a task their stores.
+pub trait ColdStores: Send + Sync + Debug {
+    /// Opens the store of an operator: with what it had in its database, where the task is restored from one, else empty. The
+    /// task is woken whenever a seal of it was written.
+    ///
+    /// Contract: once for each operator.
+    fn open(&self, uid: &Uid) -> Result<Box<dyn ColdStore>, ColdError>;
+}
+
+/// What became of some entries.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// Entries that are gone; applied before `upserts`. An address without its part below takes everything below.
+    pub deletes: Option<Addresses>,
+    /// Entries as they are now, in the columns of the layout.
+    pub upserts: Option<RecordBatch>,
+}
+
+/// Which namespaces a scan visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Within {
+    /// All.
+    Any,
+    /// This one; `None` is that of entries without a window.
+    Exactly(Option<Window>),
+    /// Windows whose end is at most this; in each key group in the order of end and start.
+    EndingBy(i64),
+}
+
+/// What a scan visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// Entries of these groups.
+    pub groups: KeyGroupRange,
+    /// Entries of these namespaces.
+    pub within: Within,
+}
+
+/// Entries on their way out of a scan, in the layout's columns and in the order of the store's keys. A consistent view of the
+/// moment of the call: what is written later is not in it.
+pub type Scan = Box<dyn Iterator<Item = Result<RecordBatch, ColdError>> + Send>;
+
+/// What a store did and has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ColdMetrics {
+    /// Addresses looked up.
+    pub reads: u64,
+    /// Addresses of these that were found.
+    pub hits: u64,
+    /// Entries written or deleted.
+    pub writes: u64,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Entries, estimated.
+    pub entries: u64,
+    /// Bytes sent that are not in the database yet.
+    pub pending_bytes: u64,
+}
+
+/// The time by which entries expire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColdExpiry {
+    /// An entry whose `_ttl` is at most this, in milliseconds, may be dropped.
+    pub expired_until_ms: i64,
+}
+
+/// The bounds of the keys in a scope, each the first key and, not included, the last.
+pub fn scan_bounds(layout: &RowLayout, scope: Scope) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let below = |bytes: Vec<u8>| {
+        let prefixes = scope.groups.groups().map(move |group| [&group.to_be_bytes()[..], &bytes].concat());
+        prefixes.map(|prefix| RowLayout::prefix_bounds(&prefix)).collect()
+    };
+    match (scope.within, layout.schema().windowed) {
+        (Within::Any, _) | (Within::Exactly(None), false) => vec![RowLayout::group_bounds(scope.groups)],
+        (Within::Exactly(Some(_)) | Within::EndingBy(_), false) => Vec::new(),
+        (Within::Exactly(window), true) => below(Window::key_bytes(window)),
+        (Within::EndingBy(end), true) => {
+            let bounds = |group: u16| {
+                let bound = |window: &[u8]| [&group.to_be_bytes()[..], window].concat();
+                let (first, last) = (Window { end: i64::MIN, start: i64::MIN }, Window { end, start: i64::MAX });
+                let last = RowLayout::prefix_bounds(&bound(&Window::key_bytes(Some(last)))).1;
+                (bound(&Window::key_bytes(Some(first))), last)
+            };
+            scope.groups.groups().map(bounds).collect()
+        }
+    }
+}
+
+/// A database of one operator of one task.
+///
+/// Contract: used by one thread, the task's. `load` and `scan` read the disk on it; nothing else blocks. An error leaves the
+/// store as it was, but one from the background (`Write`, `Snapshot`) is the store's end: every later call answers it again.
+pub trait ColdStore: Send + Debug {
+    /// Begins to use a state, new or restored. Where its entries expire and those restored have no time of their last touch,
+    /// they get `touched_at_ms`.
+    ///
+    /// Errors: `Open`; the schema's keys, shapes and types were compared with the restored one's before (restore check).
+    fn open_state(&mut self, name: &str, schema: &Arc<StateSchema>, touched_at_ms: i64) -> Result<ColdStateId, ColdError>;
+
+    /// How a state's entries are laid out.
+    fn layout(&self, state: ColdStateId) -> &RowLayout;
+
+    /// Looks entries up in what is written, all of them by one sorted read; an address named twice is found once. Addresses
+    /// without their part below find everything below.
+    fn load(&mut self, state: ColdStateId, addresses: &Addresses) -> Result<Loaded, ColdError>;
+
+    /// Visits entries that are written.
+    fn scan(&mut self, state: ColdStateId, scope: Scope) -> Result<Scan, ColdError>;
+
+    /// Sends changes to the background.
+    ///
+    /// Errors: `Layout`: columns that are not the state's.
+    fn change(&mut self, state: ColdStateId, change: Change) -> Result<(), ColdError>;
+
+    /// Ends what was sent: a generation.
+    fn seal(&mut self) -> Seal;
+
+    /// Whether everything before this seal is written, so that `load` finds it.
+    fn is_written(&mut self, seal: Seal) -> Result<bool, ColdError>;
+
+    /// Waits until everything before this seal is written. Never call it while rows could go on.
+    fn wait_written(&mut self, seal: Seal) -> Result<(), ColdError>;
+
+    /// Bytes sent that are not written yet: what the caller bounds.
+    fn pending_bytes(&self) -> u64;
+
+    /// Begins a snapshot: it will have what is sent until `complete_snapshot`.
+    ///
+    /// Contract: one at a time.
+    fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot>;
+
+    /// Everything of the barrier was sent.
+    fn complete_snapshot(&mut self);
+
+    /// Gives the snapshot that was begun up; what was sent stays.
+    fn abandon_snapshot(&mut self);
+
+    /// Lets the store drop entries of a state that have expired, whenever it comes past them. A reader judges by itself all the
+    /// same: expired entries may still be found.
+    fn expire(&mut self, state: ColdStateId, expiry: ColdExpiry);
+
+    /// What it did and has.
+    fn metrics(&self) -> ColdMetrics;
+}
