@@ -7,12 +7,14 @@ mod address;
 mod memory;
 mod reference;
 mod resolve;
+mod rocksdb;
 mod tree;
 
 pub use address::{BadAddress, HostPort};
 pub use memory::machine_memory_bytes;
 pub use reference::reference_markdown;
 pub use resolve::{JobManagerConfig, LogConfig, LogFormat, TaskManagerConfig};
+pub use rocksdb::RocksdbProfile;
 pub use tree::{ConfigError, Configuration, Layers};
 
 /// Every key with its default and, behind `#`, its meaning.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::HostPort;
 use super::memory::machine_memory_bytes;
+use super::rocksdb::RocksdbProfile;
 use super::tree::{ConfigError, Configuration};
 
 /// Least budget for inline state that `auto` gives.
@@ -75,14 +76,20 @@ pub struct TaskManagerConfig {
     pub slots: u32,
     /// Silence of the JobManager after which tasks cancel themselves.
     pub orphan_timeout: Duration,
-    /// Folder for working files.
-    pub data_dir: PathBuf,
+    /// Folders for working files, one a disk; at least one.
+    pub data_dirs: Vec<PathBuf>,
     /// Memory of the process.
     pub memory_total_bytes: u64,
     /// Its share for channels between TaskManagers.
     pub network_memory_bytes: u64,
     /// Its share for state on the heap.
     pub heap_state_bytes: u64,
+    /// Its share for databases, and for the changes that are not in them yet.
+    pub rocksdb_bytes: u64,
+    /// What databases are tuned for.
+    pub rocksdb_profile: RocksdbProfile,
+    /// File descriptors of all databases; `None` = half of the process's limit.
+    pub rocksdb_open_files: Option<u64>,
     /// Time that a call may take.
     pub ask_timeout: Duration,
     /// The log.
@@ -145,13 +152,31 @@ impl Configuration {
             http_port: section.http_port,
             slots: section.slots,
             orphan_timeout: section.orphan_timeout.into(),
-            data_dir: section.data_dir.clone().unwrap_or_else(|| std::env::temp_dir().join("levada")),
+            data_dirs: data_dirs(section.data_dir.as_deref())?,
             memory_total_bytes,
             network_memory_bytes: share("network.memory_fraction", self.network.memory_fraction, 0.8)?,
             heap_state_bytes: share("state.memory_fraction", self.state.memory_fraction, 0.9)?,
+            rocksdb_bytes: share("rocksdb.memory_fraction", self.rocksdb.memory_fraction, 0.9)?,
+            rocksdb_profile: self.rocksdb_profile()?,
+            rocksdb_open_files: self.rocksdb_open_files()?,
             ask_timeout: self.ask_timeout()?,
             log: self.log()?,
         })
+    }
+
+    fn rocksdb_profile(&self) -> Result<RocksdbProfile, ConfigError> {
+        let name = &self.rocksdb.profile;
+        name.parse().map_err(|()| ConfigError::OutOfRange {
+            key: "rocksdb.profile",
+            value: name.clone(),
+            allowed: RocksdbProfile::ALLOWED.into(),
+        })
+    }
+
+    fn rocksdb_open_files(&self) -> Result<Option<u64>, ConfigError> {
+        let files = self.rocksdb.open_files;
+        check(files.is_none_or(|files| files >= 64), "rocksdb.open_files", files.unwrap_or(0), "at least 64, or auto")?;
+        Ok(files)
     }
 
     fn ask_timeout(&self) -> Result<Duration, ConfigError> {
@@ -183,6 +208,16 @@ fn bind(key: &'static str, text: &str) -> Result<String, ConfigError> {
         !host.is_empty() && !host.contains(['/', ' ']) && (!host.contains(':') || host.parse::<std::net::Ipv6Addr>().is_ok());
     check(fits, key, text, "an address or a host's name without a port, such as 127.0.0.1, 0.0.0.0 or [::]")?;
     Ok(host.into())
+}
+
+/// Folders for working files, as written with commas between.
+fn data_dirs(written: Option<&str>) -> Result<Vec<PathBuf>, ConfigError> {
+    let Some(text) = written else { return Ok(vec![std::env::temp_dir().join("levada")]) };
+    let dirs: Vec<PathBuf> = text.split(',').map(|dir| PathBuf::from(dir.trim())).collect();
+    let sound = dirs.iter().all(|dir| !dir.as_os_str().is_empty());
+    let distinct = dirs.iter().enumerate().all(|(at, dir)| !dirs[..at].contains(dir));
+    check(sound && distinct, "taskmanager.data_dir", text, "a folder, or several different ones with commas between")?;
+    Ok(dirs)
 }
 
 /// The name to be reached by: as written; else the bind address, or where that is every interface the host's name.
@@ -218,6 +253,9 @@ mod tests {
         assert_eq!(job_manager.inline_state_max_bytes(), (10 << 20) - (64 << 10));
         assert_eq!(task_manager.network_memory_bytes, 1 << 30);
         assert_eq!((job_manager.bind.as_str(), task_manager.advertise.as_str()), ("127.0.0.1", "127.0.0.1"));
+        assert_eq!(task_manager.rocksdb_bytes, 4 << 30);
+        let disks = load(&["taskmanager.data_dir=/a, /b"]).task_manager().expect("valid").data_dirs;
+        assert_eq!(disks, [PathBuf::from("/a"), PathBuf::from("/b")]);
         assert_ne!(load(&["taskmanager.bind=0.0.0.0"]).task_manager().expect("valid").advertise, "0.0.0.0");
     }
 
@@ -226,7 +264,14 @@ mod tests {
         for bad in ["heartbeat.timeout=15s", "rpc.frame_size=2GiB", "jobmanager.bind=host:1", "log.format=xml"] {
             assert!(load(&[bad]).job_manager().is_err(), "{bad}");
         }
-        for bad in ["taskmanager.slots=0", "taskmanager.jobmanager=nowhere", "network.memory_fraction=0.9"] {
+        for bad in [
+            "taskmanager.slots=0",
+            "taskmanager.jobmanager=nowhere",
+            "network.memory_fraction=0.9",
+            "rocksdb.profile=tape",
+            "rocksdb.open_files=3",
+            "taskmanager.data_dir=/a,,/b",
+        ] {
             let error = load(&[bad]).task_manager().expect_err(bad).to_string();
             assert!(error.starts_with(bad), "{error}");
         }

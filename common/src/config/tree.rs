@@ -21,6 +21,7 @@ pub struct Configuration {
     pub(super) taskmanager: TaskManagerSection,
     pub(super) network: FractionSection,
     pub(super) state: FractionSection,
+    pub(super) rocksdb: RocksdbSection,
     pub(super) rpc: RpcSection,
     pub(super) heartbeat: HeartbeatSection,
     pub(super) log: LogSection,
@@ -51,7 +52,7 @@ pub(super) struct TaskManagerSection {
     pub(super) slots: u32,
     pub(super) orphan_timeout: HumanDuration,
     #[serde(deserialize_with = "auto")]
-    pub(super) data_dir: Option<PathBuf>,
+    pub(super) data_dir: Option<String>,
     pub(super) memory: MemorySection,
 }
 
@@ -66,6 +67,15 @@ pub(super) struct MemorySection {
 #[serde(deny_unknown_fields)]
 pub(super) struct FractionSection {
     pub(super) memory_fraction: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RocksdbSection {
+    pub(super) memory_fraction: f64,
+    pub(super) profile: String,
+    #[serde(deserialize_with = "auto")]
+    pub(super) open_files: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -33,13 +33,10 @@ pub fn states() -> Vec<(&'static str, Arc<StateSchema>)> {
     let text = || column("name", LogicalType::String);
     let values = vec![column("value", LogicalType::Int64), column("note", LogicalType::String)];
     let value = StateSchema { values: values.clone(), ..state(StateShape::Value, vec![number()]) };
-    let windows = StateSchema {
-        windowed: true,
-        ttl: true,
-        values: values.clone(),
-        ..state(StateShape::Reducing, vec![text(), number()])
-    };
-    let map = StateSchema { map_key: vec![column("page", LogicalType::String)], values, ..state(StateShape::Map, vec![number()]) };
+    let windows =
+        StateSchema { windowed: true, ttl: true, values: values.clone(), ..state(StateShape::Reducing, vec![text(), number()]) };
+    let map =
+        StateSchema { map_key: vec![column("page", LogicalType::String)], values, ..state(StateShape::Map, vec![number()]) };
     let list = StateSchema {
         windowed: true,
         values: vec![column("value", LogicalType::Int64)],
@@ -189,8 +186,7 @@ impl Pair {
     fn compare(&mut self, step: usize) -> Result<(), ColdError> {
         let groups = KeyGroupRange { start: 3, end: self.numbers.below(25) as u16 + 5 };
         let window = Window { end: self.numbers.below(3) as i64 - 1, start: -2 };
-        let within =
-            [Within::Any, Within::Exactly(None), Within::Exactly(Some(window)), Within::EndingBy(window.end)];
+        let within = [Within::Any, Within::Exactly(None), Within::Exactly(Some(window)), Within::EndingBy(window.end)];
         for (state, (id, of_model)) in self.ids.clone().into_iter().enumerate() {
             let layout = self.store.layout(id).clone();
             let mut addresses = self.addresses(&layout, 30);

@@ -9,9 +9,7 @@ use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 
-use super::{
-    Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, Scan, Scope, Seal, scan_bounds,
-};
+use super::{Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, Scan, Scope, Seal, scan_bounds};
 use crate::row_codec::{Addresses, RowBytes, RowLayout, RowReader};
 use crate::snapshot::{DatabaseSnapshot, SnapshotFile, VisitRows};
 

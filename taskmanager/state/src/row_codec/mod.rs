@@ -233,9 +233,11 @@ impl RowLayout {
     fn check(&self, batch: &RecordBatch) -> Result<(), LayoutError> {
         let found = batch.schema();
         let same = found.fields().len() == self.columns.fields().len()
-            && found.fields().iter().zip(self.columns.fields()).all(|(found, ours)| {
-                found.name() == ours.name() && found.data_type().equals_datatype(ours.data_type())
-            });
+            && found
+                .fields()
+                .iter()
+                .zip(self.columns.fields())
+                .all(|(found, ours)| found.name() == ours.name() && found.data_type().equals_datatype(ours.data_type()));
         if !same {
             return Err(LayoutError::Columns { found: text(&found), expected: text(&self.columns) });
         }
@@ -246,7 +248,8 @@ impl RowLayout {
         }
     }
 
-    fn check_addresses(&self, addresses: &Addresses) -> Result<(), LayoutError> {
+    /// Whether these are addresses of the state.
+    pub fn check_addresses(&self, addresses: &Addresses) -> Result<(), LayoutError> {
         let fields = self.columns.fields();
         let fits = |columns: &[ArrayRef], first: usize| {
             let typed = columns.iter().zip(&fields[first..]);

@@ -52,8 +52,7 @@ impl RowReader {
         let below = first + usize::from(is_list);
         let values = first + layout.below_columns();
         let readers = |range: std::ops::Range<usize>, place| fields[range].iter().map(|f| Reader::new(f, place)).collect();
-        let columns =
-            if whole { Arc::clone(layout.columns()) } else { Arc::new(Schema::new(fields[first..].to_vec())) };
+        let columns = if whole { Arc::clone(layout.columns()) } else { Arc::new(Schema::new(fields[first..].to_vec())) };
         Self {
             columns,
             whole,
@@ -314,7 +313,9 @@ impl Reader {
                 let columns: Vec<ArrayRef> = columns.iter_mut().map(Self::finish).collect();
                 let length = valid.len();
                 let nulls = nulls(valid);
-                Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, length).expect("one length, checked nulls"))
+                Arc::new(
+                    StructArray::try_new_with_length(fields.clone(), columns, nulls, length).expect("one length, checked nulls"),
+                )
             }
         }
     }

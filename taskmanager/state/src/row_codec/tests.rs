@@ -81,7 +81,8 @@ fn the_bytes_of_a_windowed_entry_are_golden() {
 
 #[test]
 fn nested_values_are_golden() {
-    let ty = LogicalType::List(Box::new(LogicalType::Struct(vec![column("a", LogicalType::Int8), column("b", LogicalType::String)])));
+    let ty =
+        LogicalType::List(Box::new(LogicalType::Struct(vec![column("a", LogicalType::Int8), column("b", LogicalType::String)])));
     let layout = layout(StateSchema { shape: StateShape::Value, values: vec![column("v", ty)], ..StateSchema::default() });
     let structs = StructArray::try_from(vec![
         ("a", Arc::new(Int8Array::from(vec![Some(-2), None])) as ArrayRef),
@@ -234,8 +235,21 @@ fn any_column(ty: &LogicalType, rows: usize) -> BoxedStrategy<ArrayRef> {
 
 fn every_type() -> Vec<LogicalType> {
     let simple = [
-        "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "UINT64", "FLOAT32", "FLOAT64", "DECIMAL(38,2)", "STRING", "BINARY",
-        "DATE", "TIMESTAMP", "LIST(STRING)", "STRUCT(a INT64, b STRING, c STRUCT(d FLOAT32))",
+        "BOOLEAN",
+        "INT8",
+        "INT16",
+        "INT32",
+        "INT64",
+        "UINT64",
+        "FLOAT32",
+        "FLOAT64",
+        "DECIMAL(38,2)",
+        "STRING",
+        "BINARY",
+        "DATE",
+        "TIMESTAMP",
+        "LIST(STRING)",
+        "STRUCT(a INT64, b STRING, c STRUCT(d FLOAT32))",
     ];
     simple.iter().map(|text| text.parse().expect("a type")).collect()
 }
@@ -278,7 +292,9 @@ fn layout_column(layout: &RowLayout, field: &Field, rows: usize) -> BoxedStrateg
             let window = prop::option::of((any::<i64>(), any::<i64>()).prop_map(|(end, start)| Window { end, start }));
             prop::collection::vec(window, rows).prop_map(|windows| Namespaces::column(&windows)).boxed()
         }
-        INDEX_COLUMN => prop::collection::vec(any::<i64>(), rows).prop_map(|index| Arc::new(Int64Array::from(index)) as _).boxed(),
+        INDEX_COLUMN => {
+            prop::collection::vec(any::<i64>(), rows).prop_map(|index| Arc::new(Int64Array::from(index)) as _).boxed()
+        }
         _ => {
             let times = prop::collection::vec(any::<i64>(), rows);
             times.prop_map(|times| Arc::new(TimestampMillisecondArray::from(times)) as _).boxed()

@@ -1,8 +1,6 @@
 //! Values to bytes.
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, ListArray, PrimitiveArray, StringArray, StructArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, ListArray, PrimitiveArray, StringArray, StructArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,

@@ -191,7 +191,10 @@ fn a_snapshot_that_is_given_up_disturbs_nothing() {
         rig.process(&rows[..100]);
         rig.give_up(1);
         assert!(!rig.background(), "nothing is left to save");
-        assert!(first.into_iter().flat_map(|part| part.into_pieces().expect("pieces").1).any(|piece| piece.is_err()), "its reader is told");
+        assert!(
+            first.into_iter().flat_map(|part| part.into_pieces().expect("pieces").1).any(|piece| piece.is_err()),
+            "its reader is told"
+        );
         rig.process(&rows[50..200]);
         let second = rig.barrier(2);
         drop(rig.barrier(3));

@@ -1,0 +1,220 @@
+//! An open database and its column families: what the task's thread and the background thread share.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::StateSchema;
+use levada_state::cold::{ColdError, RowLayout};
+use rocksdb::{BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, WriteBatch};
+
+use crate::description::{DESCRIPTION_KEY, DescribedState, Description};
+use crate::descriptors::Grant;
+use crate::directory::TaskDirectory;
+use crate::options::{self, NEVER_EXPIRED};
+use crate::shared::Rocksdb;
+
+/// RocksDB, with column families that can be made while others are used.
+pub type Db = DBWithThreadMode<MultiThreaded>;
+
+/// A shared error of RocksDB or the file system.
+pub type Cause = Arc<dyn Error + Send + Sync>;
+
+/// The folder of a database in its operator's.
+const DATABASE_FOLDER: &str = "db";
+
+/// An open database.
+pub struct Database {
+    // Closed before its folder goes: fields are dropped in this order.
+    pub db: Db,
+    pub uid: Uid,
+    pub shared: Arc<Rocksdb>,
+    /// The operator's folder, with the database in it and whatever is beside it.
+    pub folder: PathBuf,
+    pub directory: Arc<TaskDirectory>,
+    description: Mutex<Description>,
+    expiries: Mutex<Vec<(String, Arc<AtomicI64>)>>,
+    _descriptors: Grant,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("uid", &self.uid).field("folder", &self.folder).finish()
+    }
+}
+
+/// A state in a database.
+#[derive(Debug, Clone)]
+pub struct Family {
+    /// The column family.
+    pub family: String,
+    /// The state.
+    pub state: String,
+    /// How its entries are laid out.
+    pub layout: RowLayout,
+    /// Entries that were touched last at this time or before are expired.
+    pub expired_until_ms: Arc<AtomicI64>,
+}
+
+/// Where a database of `uid` is, in the operator's folder.
+pub fn database_path(folder: &Path) -> PathBuf {
+    folder.join(DATABASE_FOLDER)
+}
+
+/// Locks what only a panic poisons: each change of it is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Database {
+    /// Opens the database of `uid` in the task's directory, empty or as it was put there.
+    ///
+    /// Errors: `Open`.
+    pub fn open(
+        shared: &Arc<Rocksdb>,
+        directory: &Arc<TaskDirectory>,
+        uid: &Uid,
+        max_parallelism: u32,
+        key_groups: KeyGroupRange,
+    ) -> Result<Arc<Self>, ColdError> {
+        let folder = directory.operator(uid);
+        let path = database_path(&folder);
+        let fail = |source: Cause| ColdError::Open { uid: uid.clone(), path: path.clone(), source };
+        std::fs::create_dir_all(&folder).map_err(|error| fail(Arc::new(error)))?;
+        let descriptors = shared.descriptors.grant().map_err(|error| fail(Arc::new(error)))?;
+        let options = options::database(shared.profile, &shared.memory.buffers, descriptors.tables());
+        let (mut families, exists) = (vec!["default".to_owned()], path.join("CURRENT").exists());
+        if exists {
+            families = Db::list_cf(&options, &path).map_err(|error| fail(Arc::new(error)))?;
+        }
+        let mut expiries = Vec::new();
+        let with_options = families.into_iter().map(|family| {
+            let expired_until_ms = Arc::new(AtomicI64::new(NEVER_EXPIRED));
+            expiries.push((family.clone(), Arc::clone(&expired_until_ms)));
+            let options = options::family(shared.profile, &shared.memory.cache, expired_until_ms);
+            ColumnFamilyDescriptor::new(family, options)
+        });
+        let with_options: Vec<_> = with_options.collect();
+        let db = Db::open_cf_descriptors(&options, &path, with_options).map_err(|error| fail(Arc::new(error)))?;
+        let description = match exists {
+            true => {
+                let json = db.get(DESCRIPTION_KEY).map_err(|error| fail(Arc::new(error)))?;
+                let found = Description::from_json(json.as_deref()).map_err(|error| fail(Arc::new(error)))?;
+                Description { key_groups, ..found }
+            }
+            false => Description::new(max_parallelism, key_groups),
+        };
+        let database = Self {
+            db,
+            uid: uid.clone(),
+            shared: Arc::clone(shared),
+            folder,
+            directory: Arc::clone(directory),
+            description: Mutex::new(description),
+            expiries: Mutex::new(expiries),
+            _descriptors: descriptors,
+        };
+        database.write_description().map_err(|error| fail(Arc::new(error)))?;
+        Ok(Arc::new(database))
+    }
+
+    /// What it says of itself.
+    pub fn description(&self) -> Description {
+        lock(&self.description).clone()
+    }
+
+    /// Begins to use a state: the one that is there, in the form that it shall have now, or a new one.
+    ///
+    /// Errors: `Open`.
+    pub fn family(&self, name: &str, schema: &Arc<StateSchema>) -> Result<(Family, Option<DescribedState>), ColdError> {
+        let max_parallelism = self.description().max_parallelism;
+        let had = self.description().state(name).cloned();
+        let family = match &had {
+            Some(had) if had.schema.ttl == schema.ttl => had.family.clone(),
+            Some(had) => self.add_family(&format!("{}+", had.family))?,
+            None => self.add_family(name)?,
+        };
+        {
+            let mut description = lock(&self.description);
+            description.states.retain(|state| state.name != name);
+            let schema = Arc::clone(schema);
+            description.states.push(DescribedState { name: name.into(), family: family.clone(), schema });
+        }
+        self.write_description().map_err(|error| self.open_error(Arc::new(error)))?;
+        let expiries = lock(&self.expiries);
+        let expiry = expiries.iter().find(|(known, _)| *known == family).map(|(_, expiry)| Arc::clone(expiry));
+        let expired_until_ms = expiry.unwrap_or_else(|| Arc::new(AtomicI64::new(NEVER_EXPIRED)));
+        let layout = RowLayout::new(Arc::clone(schema), max_parallelism);
+        let rewritten = had.filter(|had| had.family != family);
+        Ok((Family { family, state: name.into(), layout, expired_until_ms }, rewritten))
+    }
+
+    /// Makes a column family; of this name, or one like it where that is RocksDB's own.
+    fn add_family(&self, name: &str) -> Result<String, ColdError> {
+        let name = if name == "default" { "default+".to_owned() } else { name.to_owned() };
+        let expired_until_ms = Arc::new(AtomicI64::new(NEVER_EXPIRED));
+        let options = options::family(self.shared.profile, &self.shared.memory.cache, Arc::clone(&expired_until_ms));
+        self.db.create_cf(&name, &options).map_err(|error| self.open_error(Arc::new(error)))?;
+        lock(&self.expiries).push((name.clone(), expired_until_ms));
+        Ok(name)
+    }
+
+    /// Removes a column family that no state is in any more.
+    ///
+    /// Errors: `Write`.
+    pub fn drop_family(&self, family: &str) -> Result<(), ColdError> {
+        self.db.drop_cf(family).map_err(|error| self.write_error("dropping a family", Arc::new(error)))
+    }
+
+    /// The column family of a state.
+    pub fn handle(&self, family: &str) -> Arc<BoundColumnFamily<'_>> {
+        self.db.cf_handle(family).expect("families that were opened stay")
+    }
+
+    /// Writes what the database says of itself. It is in the next checkpoint, which flushes it.
+    pub fn write_description(&self) -> Result<(), rocksdb::Error> {
+        let mut batch = WriteBatch::new();
+        batch.put(DESCRIPTION_KEY, lock(&self.description).to_json());
+        self.db.write_opt(batch, &options::write())
+    }
+
+    /// Sets from when on a family's entries are expired; time does not go back.
+    pub fn expire(family: &Family, until_ms: i64) {
+        family.expired_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+    }
+
+    /// The folder of the database.
+    pub fn path(&self) -> PathBuf {
+        database_path(&self.folder)
+    }
+
+    /// A number that RocksDB tells of a family; 0 where it does not.
+    pub fn figure(&self, family: &str, property: &rocksdb::properties::PropName) -> u64 {
+        self.db.property_int_value_cf(&self.handle(family), property).ok().flatten().unwrap_or(0)
+    }
+
+    /// The database cannot be opened, or a family not made.
+    pub fn open_error(&self, source: Cause) -> ColdError {
+        ColdError::Open { uid: self.uid.clone(), path: self.path(), source }
+    }
+
+    /// A read of a state failed.
+    pub fn read_error(&self, state: &str, source: Cause) -> ColdError {
+        ColdError::Read { uid: self.uid.clone(), state: state.into(), path: self.path(), source }
+    }
+
+    /// A write failed.
+    pub fn write_error(&self, doing: &'static str, source: Cause) -> ColdError {
+        ColdError::Write { uid: self.uid.clone(), path: self.path(), doing, source }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // Else closing waits for a compaction whose result nobody wants.
+        self.db.cancel_all_background_work(true);
+    }
+}

@@ -1,0 +1,295 @@
+//! Reading databases of snapshots, and putting them together again for another range of key groups.
+//!
+//! One database that covers most of the range is taken as it is, and cut at both ends; the entries of others are copied into it
+//! as sorted files. Where the number of key groups has changed every entry is encoded anew.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_state::cold::{Change, ColdError, RowLayout};
+use levada_state::row_codec::RowReader;
+use levada_state::snapshot::VisitRows;
+use rocksdb::{ColumnFamilyDescriptor, DBCompressionType};
+
+use crate::database::{Cause, Database, Db, Family};
+use crate::description::{DESCRIPTION_KEY, DescribedState, Description};
+use crate::generation::{Generation, Sink};
+use crate::options::{self, long_read};
+use crate::shared::Rocksdb;
+use crate::tables::Tables;
+
+/// Entries of a batch that is read.
+const BATCH_ENTRIES: usize = 4096;
+
+/// Entries that are encoded anew before they are put in order and written.
+const REENCODED_ENTRIES: usize = 1 << 19;
+
+/// A database of a snapshot, only read.
+pub struct ReadDatabase {
+    db: Db,
+    uid: Uid,
+    path: PathBuf,
+    description: Description,
+}
+
+impl ReadDatabase {
+    /// Opens the database in `path`.
+    ///
+    /// Errors: `Open`.
+    pub fn open(shared: &Arc<Rocksdb>, uid: &Uid, path: &Path) -> Result<Self, ColdError> {
+        let fail = |source: Cause| ColdError::Open { uid: uid.clone(), path: path.to_owned(), source };
+        let options = shared.read_only_options();
+        let families = Db::list_cf(&options, path).map_err(|error| fail(Arc::new(error)))?;
+        let with_options = families.into_iter().map(|family| {
+            let never = Arc::new(std::sync::atomic::AtomicI64::new(options::NEVER_EXPIRED));
+            ColumnFamilyDescriptor::new(family, options::family(shared.profile, &shared.memory.cache, never))
+        });
+        let db = Db::open_cf_descriptors_read_only(&options, path, with_options, false).map_err(|error| fail(Arc::new(error)))?;
+        let json = db.get(DESCRIPTION_KEY).map_err(|error| fail(Arc::new(error)))?;
+        let description = Description::from_json(json.as_deref()).map_err(|error| fail(Arc::new(error)))?;
+        Ok(Self { db, uid: uid.clone(), path: path.to_owned(), description })
+    }
+
+    /// What it says of itself.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Visits the entries of a state in these groups, which are numbered as the database's are.
+    ///
+    /// Errors: `UnknownState`, `Read`, `Entry`.
+    pub fn rows(&self, state: &str, groups: KeyGroupRange, visit: VisitRows<'_>) -> Result<(), ColdError> {
+        let Some(found) = self.description.state(state) else {
+            let known = self.description.states.iter().map(|state| state.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(ColdError::UnknownState { uid: self.uid.clone(), state: state.into(), known });
+        };
+        let layout = RowLayout::new(Arc::clone(&found.schema), self.description.max_parallelism);
+        let mut reader = RowReader::whole(&layout);
+        let mut goes_on = true;
+        self.entries(found, groups, &mut |key, value| {
+            let pushed = reader.push(0, key, value);
+            pushed.map_err(|source| ColdError::Entry {
+                uid: self.uid.clone(),
+                state: state.into(),
+                path: self.path.clone(),
+                source,
+            })?;
+            if reader.rows() >= BATCH_ENTRIES {
+                goes_on = visit(reader.finish()).is_continue();
+            }
+            Ok(goes_on)
+        })?;
+        if goes_on && reader.rows() > 0 {
+            let _ = visit(reader.finish());
+        }
+        Ok(())
+    }
+
+    /// Visits the bytes of entries, in the order of their keys, until `visit` answers `false`.
+    fn entries(&self, state: &DescribedState, groups: KeyGroupRange, visit: Visit<'_>) -> Result<(), ColdError> {
+        let fail = |error: rocksdb::Error| ColdError::Read {
+            uid: self.uid.clone(),
+            state: state.name.clone(),
+            path: self.path.clone(),
+            source: Arc::new(error),
+        };
+        each_entry(&self.db, &state.family, groups, &fail, visit)
+    }
+}
+
+/// What is done with an entry's bytes; answers whether to go on.
+type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, ColdError>;
+
+fn each_entry(
+    db: &Db,
+    family: &str,
+    groups: KeyGroupRange,
+    fail: &dyn Fn(rocksdb::Error) -> ColdError,
+    visit: Visit<'_>,
+) -> Result<(), ColdError> {
+    let Some(handle) = db.cf_handle(family) else { return Ok(()) };
+    let (first, end) = RowLayout::group_bounds(groups);
+    let mut entries = db.raw_iterator_cf_opt(&handle, long_read());
+    entries.seek(first);
+    while let Some((key, value)) = entries.item().filter(|(key, _)| *key < end.as_slice()) {
+        if !visit(key, value)? {
+            return Ok(());
+        }
+        entries.next();
+    }
+    entries.status().map_err(fail)
+}
+
+/// The groups of a job with `from` key groups that have the keys of `groups` of a job with `to`.
+fn renumbered(groups: KeyGroupRange, from: u32, to: u32) -> KeyGroupRange {
+    if from == to || !to.is_multiple_of(from) {
+        return if from == to { groups } else { KeyGroupRange::all(from) };
+    }
+    let factor = (to / from) as u16;
+    KeyGroupRange { start: groups.start / factor, end: groups.end / factor }
+}
+
+/// Visits the entries of `state` in the database in `path` that belong to `groups` of a job with `max_parallelism`; where the
+/// number of key groups has changed, others too.
+///
+/// Errors: `Open`, `UnknownState`, `Read`, `Entry`. Blocks.
+pub fn read_database(
+    shared: &Arc<Rocksdb>,
+    uid: &Uid,
+    path: &Path,
+    state: &str,
+    (groups, max_parallelism): (KeyGroupRange, u32),
+    visit: VisitRows<'_>,
+) -> Result<(), ColdError> {
+    let database = ReadDatabase::open(shared, uid, path)?;
+    let groups = renumbered(groups, database.description.max_parallelism, max_parallelism);
+    database.rows(state, groups, visit)
+}
+
+/// Which of these databases the new one is to be made of: the one with most of its groups, with their numbers.
+pub fn choose_base(sources: &[ReadDatabase], groups: KeyGroupRange, max_parallelism: u32) -> Option<usize> {
+    let shared = |source: &ReadDatabase| {
+        let description = source.description();
+        let same_numbers = description.max_parallelism == max_parallelism;
+        let both = description.key_groups.intersection(groups).filter(|_| same_numbers);
+        both.map_or(0, KeyGroupRange::count)
+    };
+    let best = sources.iter().enumerate().max_by_key(|(_, source)| shared(source))?;
+    (shared(best.1) > 0).then_some(best.0)
+}
+
+/// Deletes what is not in `groups` from a database that had `had`.
+///
+/// Errors: `Write`.
+pub fn cut(database: &Database, had: KeyGroupRange, groups: KeyGroupRange) -> Result<(), ColdError> {
+    let (first, end) = RowLayout::group_bounds(groups);
+    let (lowest, highest) = (vec![0], vec![0xff; 3]);
+    let before = (had.start < groups.start).then_some((lowest, first));
+    let after = (had.end > groups.end).then_some((end, highest));
+    for (from, to) in before.into_iter().chain(after) {
+        for state in database.description().states {
+            let handle = database.handle(&state.family);
+            let deleted = database.db.delete_range_cf_opt(&handle, &from, &to, &options::write());
+            let flushed = deleted.and_then(|()| database.db.flush_cf(&handle));
+            flushed.map_err(|error| database.write_error("cutting a restored range", Arc::new(error)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies what `source` has of `groups` into `database`; answers the number of entries.
+///
+/// Errors: `Open`, `Read`, `Entry`, `Write`.
+pub fn copy(database: &Database, source: &ReadDatabase, groups: KeyGroupRange, max_parallelism: u32) -> Result<u64, ColdError> {
+    let started = Instant::now();
+    let of = source.description();
+    let wanted = renumbered(groups, of.max_parallelism, max_parallelism);
+    let Some(wanted) = wanted.intersection(of.key_groups) else { return Ok(0) };
+    let mut copied = 0;
+    for state in &of.states {
+        let (family, _) = database.family(&state.name, &state.schema)?;
+        copied += match of.max_parallelism == max_parallelism {
+            true => copy_bytes(database, &family, &mut |visit| source.entries(state, wanted, visit))?,
+            false => encode_anew(database, &family, source, (wanted, groups))?,
+        };
+    }
+    let took_ms = started.elapsed().as_millis() as u64;
+    tracing::info!(operator = %database.uid, from = %source.path.display(), entries = copied, took_ms, "entries were copied");
+    Ok(copied)
+}
+
+/// Copies entries as they are, in order.
+fn copy_bytes(
+    database: &Database,
+    family: &Family,
+    each: &mut dyn FnMut(Visit<'_>) -> Result<(), ColdError>,
+) -> Result<u64, ColdError> {
+    let shared = &database.shared;
+    let options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4);
+    let fail = |error: Cause| database.write_error("copying restored entries", error);
+    let mut tables = Tables::new(&options, &database.folder.join("staging")).map_err(|error| fail(Arc::new(error)))?;
+    each(&mut |key, value| tables.put(key, value).map(|()| true).map_err(|error| fail(Arc::new(error))))?;
+    tables.ingest(database, &family.family).map_err(|error| fail(Arc::new(error)))
+}
+
+/// Copies entries whose groups have other numbers now.
+fn encode_anew(
+    database: &Database,
+    family: &Family,
+    source: &ReadDatabase,
+    (wanted, groups): (KeyGroupRange, KeyGroupRange),
+) -> Result<u64, ColdError> {
+    let mut generation = Generation::new(Arc::new(family.clone()));
+    let mut copied = 0;
+    let mut failure = None;
+    source.rows(&family.state, wanted, &mut |rows| {
+        let added = generation.add(&Change { deletes: None, upserts: Some(rows) });
+        let added = added.map_err(|source| ColdError::Layout { uid: database.uid.clone(), state: family.state.clone(), source });
+        let written = added.and_then(|()| match generation.len() >= REENCODED_ENTRIES {
+            true => write_within(database, &mut generation, groups),
+            false => Ok(0),
+        });
+        match written {
+            Ok(entries) => {
+                copied += entries;
+                std::ops::ControlFlow::Continue(())
+            }
+            Err(error) => {
+                failure = Some(error);
+                std::ops::ControlFlow::Break(())
+            }
+        }
+    })?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(copied + write_within(database, &mut generation, groups)?),
+    }
+}
+
+/// Writes the entries of a generation that are in `groups`.
+fn write_within(database: &Database, generation: &mut Generation, groups: KeyGroupRange) -> Result<u64, ColdError> {
+    /// Passes on what is between the bounds.
+    struct Within<'a, 'b>(&'a mut Tables<'b>, (Vec<u8>, Vec<u8>));
+    impl Sink for Within<'_, '_> {
+        type Error = rocksdb::Error;
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), rocksdb::Error> {
+            let is_within = self.1.0.as_slice() <= key && key < self.1.1.as_slice();
+            if is_within { self.0.put(key, value) } else { Ok(()) }
+        }
+        fn delete(&mut self, _: &[u8]) -> Result<(), rocksdb::Error> {
+            Ok(())
+        }
+    }
+    let shared = &database.shared;
+    let options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4);
+    let fail = |error: Cause| database.write_error("encoding restored entries anew", error);
+    let mut tables = Tables::new(&options, &database.folder.join("staging")).map_err(|error| fail(Arc::new(error)))?;
+    let written = generation.write(&mut Within(&mut tables, RowLayout::group_bounds(groups)));
+    written.map_err(|error| fail(Arc::new(error)))?;
+    let entries = tables.ingest(database, &generation.family().family).map_err(|error| fail(Arc::new(error)))?;
+    generation.clear();
+    Ok(entries)
+}
+
+/// Moves the entries of a state that begins or ceases to expire into its new family.
+///
+/// Errors: `Read`, `Write`.
+pub fn rewrite_family(database: &Database, had: &DescribedState, family: &Family, touched_at_ms: i64) -> Result<(), ColdError> {
+    let everything = KeyGroupRange { start: 0, end: u16::MAX };
+    let touched_at_ms = family.layout.schema().ttl.then_some(touched_at_ms);
+    let fail = |error: rocksdb::Error| database.read_error(&had.name, Arc::new(error));
+    let copied = copy_bytes(database, family, &mut |visit| {
+        let mut converted = Vec::new();
+        each_entry(&database.db, &had.family, everything, &fail, &mut |key, value| {
+            converted.clear();
+            converted.extend_from_slice(value);
+            RowLayout::convert_ttl(&mut converted, had.schema.ttl, touched_at_ms);
+            visit(key, &converted)
+        })
+    })?;
+    tracing::info!(operator = %database.uid, state = had.name, entries = copied, expires = family.layout.schema().ttl, "a state was rewritten");
+    database.drop_family(&had.family)
+}

@@ -1,0 +1,105 @@
+//! What all databases of a TaskManager share: memory, file descriptors, working directories.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use levada_common::config::RocksdbProfile;
+use rocksdb::{Cache, WriteBufferManager};
+
+use crate::descriptors::Descriptors;
+use crate::directory::{TaskDirectory, WorkingDirectories, WorkingDirectoryError};
+use crate::settings::RocksdbSettings;
+
+/// Least memory of the cache: index and filter blocks alone need some.
+const CACHE_MIN: u64 = 8 << 20;
+
+/// What all databases of a TaskManager share.
+///
+/// The memory is one budget: half of it is the overlays' (see [`Rocksdb::overlay_bytes`]), the other half one cache, in which
+/// blocks, indexes, filters and memtables of all databases are counted.
+#[derive(Debug)]
+pub struct Rocksdb {
+    pub(crate) profile: RocksdbProfile,
+    pub(crate) memory: SharedMemory,
+    pub(crate) descriptors: Arc<Descriptors>,
+    directories: Arc<WorkingDirectories>,
+}
+
+/// The memory of all databases.
+pub(crate) struct SharedMemory {
+    pub(crate) cache: Cache,
+    pub(crate) buffers: WriteBufferManager,
+    cache_bytes: u64,
+    overlay_bytes: u64,
+}
+
+/// The memory of all databases, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryUse {
+    /// Most bytes of the cache.
+    pub cache_max_bytes: u64,
+    /// Bytes in the cache: blocks, indexes, filters and memtables.
+    pub cache_bytes: u64,
+    /// Bytes of these that cannot be dropped.
+    pub pinned_bytes: u64,
+    /// Most bytes of the overlays.
+    pub overlay_max_bytes: u64,
+}
+
+impl std::fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cache_bytes, overlay_bytes, .. } = self;
+        f.debug_struct("SharedMemory").field("cache_bytes", cache_bytes).field("overlay_bytes", overlay_bytes).finish()
+    }
+}
+
+impl SharedMemory {
+    fn new(total_bytes: u64) -> Self {
+        let cache_bytes = (total_bytes / 2).max(CACHE_MIN);
+        let cache = Cache::new_lru_cache(cache_bytes as usize);
+        let buffers = WriteBufferManager::new_write_buffer_manager_with_cache(cache_bytes as usize / 4, false, cache.clone());
+        Self { cache, buffers, cache_bytes, overlay_bytes: total_bytes / 2 }
+    }
+}
+
+impl Rocksdb {
+    /// Locks the working directories and removes what killed processes left in them.
+    ///
+    /// Errors: External: a data directory cannot be used.
+    pub fn start(settings: &RocksdbSettings) -> Result<Arc<Self>, WorkingDirectoryError> {
+        Ok(Arc::new(Self {
+            profile: settings.profile,
+            memory: SharedMemory::new(settings.memory_bytes),
+            descriptors: Descriptors::new(settings.open_files),
+            directories: WorkingDirectories::open(&settings.data_dirs, &settings.owner)?,
+        }))
+    }
+
+    /// Memory that the overlays of all operators may take together.
+    pub fn overlay_bytes(&self) -> u64 {
+        self.memory.overlay_bytes
+    }
+
+    /// The memory that is used.
+    pub fn memory(&self) -> MemoryUse {
+        MemoryUse {
+            cache_max_bytes: self.memory.cache_bytes,
+            cache_bytes: self.memory.cache.get_usage() as u64,
+            pinned_bytes: self.memory.cache.get_pinned_usage() as u64,
+            overlay_max_bytes: self.memory.overlay_bytes,
+        }
+    }
+
+    /// A working directory; `parts` name it.
+    pub(crate) fn directory(&self, parts: &[String]) -> Result<Arc<TaskDirectory>, WorkingDirectoryError> {
+        self.directories.task(parts)
+    }
+
+    /// Opens a database that is only read, with so many tables open at once.
+    pub(crate) fn read_only_options(&self) -> rocksdb::Options {
+        let mut options = crate::options::database(self.profile, &self.memory.buffers, 64);
+        options.create_if_missing(false);
+        options.create_missing_column_families(false);
+        options
+    }
+}

@@ -1,0 +1,101 @@
+//! The databases of one task: restored off its thread, opened on it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_state::cold::{ColdError, ColdStore, ColdStores};
+
+use crate::database::{Database, database_path};
+use crate::directory::{TaskDirectory, WorkingDirectoryError, remove};
+use crate::restore::{ReadDatabase, choose_base, copy, cut};
+use crate::shared::Rocksdb;
+use crate::store::RocksdbStore;
+
+/// The databases of one task, in a working directory that goes with the last of them.
+#[derive(Debug)]
+pub struct TaskDatabases {
+    shared: Arc<Rocksdb>,
+    directory: Arc<TaskDirectory>,
+    max_parallelism: u32,
+    key_groups: KeyGroupRange,
+    waker: Waker,
+    restored: Mutex<HashMap<Uid, Arc<Database>>>,
+}
+
+impl TaskDatabases {
+    /// Makes the task's working directory, which `parts` name: job, attempt, task. `waker` wakes the task.
+    ///
+    /// Errors: External: the directory cannot be made.
+    pub fn new(
+        shared: &Arc<Rocksdb>,
+        parts: &[String],
+        (key_groups, max_parallelism): (KeyGroupRange, u32),
+        waker: Waker,
+    ) -> Result<Arc<Self>, WorkingDirectoryError> {
+        let (shared, directory) = (Arc::clone(shared), shared.directory(parts)?);
+        Ok(Arc::new(Self { shared, directory, max_parallelism, key_groups, waker, restored: Mutex::default() }))
+    }
+
+    /// A folder on the same file system as the databases, to fetch a database of `uid` into: number `number` of them.
+    pub fn fetch_folder(&self, uid: &Uid, number: usize) -> PathBuf {
+        self.directory.operator(uid).join(format!("restore-{number}"))
+    }
+
+    /// The task's working directory.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Makes the database of `uid` of those in `fetched`, whose folders are used up. Answers which of them it was made of, its
+    /// files kept under their names, if any.
+    ///
+    /// Errors: `Open`, `Read`, `Entry`, `Write`. Blocks.
+    pub fn restore(&self, uid: &Uid, fetched: &[PathBuf]) -> Result<Option<usize>, ColdError> {
+        let sources = fetched.iter().map(|path| ReadDatabase::open(&self.shared, uid, path));
+        let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
+        let base = choose_base(&sources, self.key_groups, self.max_parallelism);
+        let database = match base {
+            Some(base) => self.open_cut(uid, &fetched[base], sources.swap_remove(base))?,
+            None => self.open_database(uid)?,
+        };
+        for source in sources {
+            copy(&database, &source, self.key_groups, self.max_parallelism)?;
+        }
+        for path in fetched {
+            if let Err(error) = remove(path) {
+                tracing::warn!(path = %path.display(), %error, "a fetched database stays behind until the task ends");
+            }
+        }
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone(), database);
+        Ok(base)
+    }
+
+    /// Opens the database that was fetched into `folder` as the operator's, without what does not belong to it.
+    fn open_cut(&self, uid: &Uid, folder: &Path, fetched: ReadDatabase) -> Result<Arc<Database>, ColdError> {
+        let had = fetched.description().key_groups;
+        drop(fetched);
+        let path = database_path(&self.directory.operator(uid));
+        let fail = |error| ColdError::Open { uid: uid.clone(), path: path.clone(), source: Arc::new(error) };
+        std::fs::rename(folder, &path).map_err(fail)?;
+        let database = self.open_database(uid)?;
+        cut(&database, had, self.key_groups)?;
+        Ok(database)
+    }
+
+    /// Opens the database of an operator, restored or empty.
+    pub(crate) fn open_database(&self, uid: &Uid) -> Result<Arc<Database>, ColdError> {
+        Database::open(&self.shared, &self.directory, uid, self.max_parallelism, self.key_groups)
+    }
+}
+
+impl ColdStores for TaskDatabases {
+    fn open(&self, uid: &Uid) -> Result<Box<dyn ColdStore>, ColdError> {
+        let restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        let database = restored.map_or_else(|| self.open_database(uid), Ok)?;
+        Ok(Box::new(RocksdbStore::start(database, self.waker.clone())?))
+    }
+}

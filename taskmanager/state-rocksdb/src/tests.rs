@@ -1,0 +1,333 @@
+//! The contract suite and what only a database on disk can do wrong.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::Waker;
+
+use arrow::array::AsArray;
+use arrow::datatypes::TimestampMillisecondType;
+use levada_common::config::RocksdbProfile;
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_state::cold::contract::{self, MAX_PARALLELISM, Pair, TOUCHED_AT_MS, all_rows, compare_snapshots, states};
+use levada_state::cold::{ColdExpiry, ColdStateId, ColdStore, ColdStores, Scope, Within};
+use levada_state::row_codec::RowBytes;
+use levada_state::snapshot::DatabaseSnapshot;
+
+use crate::store::RocksdbStore;
+use crate::{Rocksdb, RocksdbSettings, TaskDatabases, read_database};
+
+fn rocksdb(path: &Path, owner: &str) -> Arc<Rocksdb> {
+    let settings = RocksdbSettings {
+        data_dirs: vec![path.to_owned()],
+        owner: owner.into(),
+        memory_bytes: 64 << 20,
+        profile: RocksdbProfile::Default,
+        open_files: Some(4096),
+    };
+    Rocksdb::start(&settings).expect("a folder can be made")
+}
+
+fn task(shared: &Arc<Rocksdb>, name: &str, groups: KeyGroupRange, max_parallelism: u32) -> Arc<TaskDatabases> {
+    let parts = ["job".to_owned(), "1-1".to_owned(), name.to_owned()];
+    TaskDatabases::new(shared, &parts, (groups, max_parallelism), Waker::noop().clone()).expect("a folder can be made")
+}
+
+fn all() -> KeyGroupRange {
+    KeyGroupRange::all(MAX_PARALLELISM)
+}
+
+fn uid() -> Uid {
+    Uid::new("co/unts")
+}
+
+fn store(databases: &TaskDatabases) -> Box<dyn ColdStore> {
+    databases.open(&uid()).expect("a database can be made")
+}
+
+/// Copies a snapshot's files into a folder of a task, as a restore does.
+fn fetch(snapshot: &dyn DatabaseSnapshot, into: &TaskDatabases, number: usize) -> PathBuf {
+    let folder = into.fetch_folder(&uid(), number);
+    std::fs::create_dir_all(&folder).unwrap();
+    for file in snapshot.files().unwrap() {
+        assert_eq!(std::fs::copy(&file.path, folder.join(&file.name)).unwrap(), file.length);
+    }
+    folder
+}
+
+/// Every entry's bytes of a store's states.
+fn contents(store: &mut dyn ColdStore, groups: KeyGroupRange) -> Vec<(usize, Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    for (place, (name, schema)) in states().into_iter().enumerate() {
+        let state = store.open_state(name, &schema, TOUCHED_AT_MS).unwrap();
+        let layout = store.layout(state).clone();
+        for rows in store.scan(state, Scope { groups, within: Within::Any }).unwrap() {
+            let (mut keys, mut values) = (RowBytes::new(), RowBytes::new());
+            layout.write(&rows.unwrap(), &mut keys, &mut values).unwrap();
+            found.extend(keys.iter().zip(values.iter()).map(|(key, value)| (place, key.to_vec(), value.to_vec())));
+        }
+    }
+    found
+}
+
+/// A store with entries, and a snapshot of it.
+fn filled(databases: &TaskDatabases, seed: u64) -> (Pair, [Arc<dyn DatabaseSnapshot>; 2]) {
+    let mut pair = Pair::empty(store(databases), seed).unwrap();
+    pair.work(8).unwrap();
+    let taken = pair.snapshot().unwrap();
+    compare_snapshots(&taken).unwrap();
+    (pair, taken)
+}
+
+#[test]
+fn it_keeps_the_contract() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    for seed in 0..4 {
+        let databases = task(&shared, &format!("{seed}"), all(), MAX_PARALLELISM);
+        contract::check(store(&databases), seed).unwrap();
+        let path = databases.path().to_owned();
+        drop(databases);
+        assert!(!path.exists(), "nothing is left when the task ends");
+    }
+}
+
+#[test]
+fn a_snapshot_outlives_its_task_and_then_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let (pair, [taken, model]) = filled(&databases, 1);
+    let path = databases.path().to_owned();
+    drop((pair, databases));
+    assert!(taken.files().unwrap().iter().all(|file| file.path.exists()));
+    let both = [taken, model];
+    compare_snapshots(&both).unwrap();
+    drop(both);
+    assert!(!path.exists());
+    drop(shared);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn later_snapshots_have_the_same_files_where_nothing_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let (mut pair, [first, _]) = filled(&databases, 2);
+    let tables = |snapshot: &dyn DatabaseSnapshot| {
+        let files = snapshot.files().unwrap().into_iter().filter(|file| file.is_immutable);
+        files.map(|file| (file.name, std::fs::read(file.path).unwrap())).collect::<Vec<_>>()
+    };
+    let snapshot = |store: &mut dyn ColdStore| {
+        let taken = store.begin_snapshot();
+        store.complete_snapshot();
+        taken
+    };
+    let second = snapshot(pair.store());
+    let third = snapshot(pair.store());
+    assert_eq!(tables(second.as_ref()), tables(third.as_ref()));
+    let (had, has) = (tables(first.as_ref()), tables(second.as_ref()));
+    for (name, bytes) in &has {
+        assert!(had.iter().all(|(known, before)| known != name || before == bytes), "{name} is another file");
+    }
+}
+
+#[test]
+fn every_range_is_restored_from_every_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    for (from, to) in [(1, 1), (1, 3), (3, 1), (2, 3), (3, 2)] {
+        // Each subtask's store is filled with every key; only those of its range are its own.
+        let taken: Vec<_> = (0..from)
+            .map(|subtask| {
+                let groups = KeyGroupRange::of_subtask(subtask, from, MAX_PARALLELISM);
+                let databases = task(&shared, &format!("from-{subtask}"), groups, MAX_PARALLELISM);
+                let (_, [taken, model]) = filled(&databases, 7);
+                (groups, databases, taken, model)
+            })
+            .collect();
+        let whole = task(&shared, "whole", all(), MAX_PARALLELISM);
+        let base = fetch(taken[0].2.as_ref(), &whole, 0);
+        whole.restore(&uid(), &[base]).unwrap();
+        let expected = contents(store(&whole).as_mut(), all());
+        assert!(expected.len() > 60, "{}", expected.len());
+        let mut found = Vec::new();
+        for subtask in 0..to {
+            let groups = KeyGroupRange::of_subtask(subtask, to, MAX_PARALLELISM);
+            let databases = task(&shared, &format!("to-{subtask}"), groups, MAX_PARALLELISM);
+            let sources: Vec<_> = taken.iter().filter(|(of, ..)| of.intersects(groups)).collect();
+            let fetched: Vec<_> =
+                sources.iter().enumerate().map(|(number, source)| fetch(source.2.as_ref(), &databases, number)).collect();
+            assert!(databases.restore(&uid(), &fetched).unwrap().is_some());
+            assert!(fetched.iter().all(|folder| !folder.exists()));
+            let mut restored = store(&databases);
+            let own = contents(restored.as_mut(), all());
+            assert_eq!(own, contents(restored.as_mut(), groups), "{from} to {to}: nothing beyond the range is left");
+            found.extend(own);
+        }
+        found.sort();
+        assert_eq!(found, expected, "{from} to {to}");
+    }
+}
+
+#[test]
+fn more_key_groups_are_encoded_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let (_pair, [taken, _]) = filled(&databases, 3);
+    let max = MAX_PARALLELISM * 4;
+    let mut rows = 0;
+    for subtask in 0..3 {
+        let groups = KeyGroupRange::of_subtask(subtask, 3, max);
+        let wider = task(&shared, &format!("wider-{subtask}"), groups, max);
+        let fetched = fetch(taken.as_ref(), &wider, 0);
+        assert_eq!(wider.restore(&uid(), &[fetched]).unwrap(), None);
+        let mut restored = store(&wider);
+        let (own, within) = (contents(restored.as_mut(), KeyGroupRange::all(max)), contents(restored.as_mut(), groups));
+        assert_eq!(own, within);
+        rows += own.len();
+    }
+    let expected: usize =
+        states().iter().map(|(name, _)| all_rows(taken.as_ref(), name).unwrap()).flatten().map(|rows| rows.num_rows()).sum();
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_database_is_read_for_another_backend() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let (_pair, [taken, _]) = filled(&databases, 4);
+    let folder = fetch(taken.as_ref(), &databases, 0);
+    let groups = KeyGroupRange { start: 5, end: 20 };
+    let mut rows = 0;
+    let read = |state: &str, rows: &mut usize| {
+        read_database(&shared, &uid(), &folder, state, (groups, MAX_PARALLELISM), &mut |batch| {
+            *rows += batch.num_rows();
+            std::ops::ControlFlow::Continue(())
+        })
+    };
+    for (name, _) in states() {
+        read(name, &mut rows).unwrap();
+    }
+    drop(databases);
+    let whole = task(&shared, "whole", all(), MAX_PARALLELISM);
+    let fetched = fetch(taken.as_ref(), &whole, 0);
+    whole.restore(&uid(), &[fetched]).unwrap();
+    assert_eq!(rows, contents(store(&whole).as_mut(), groups).len());
+    let error = read("nothing", &mut rows).unwrap_err();
+    assert!(error.to_string().contains("no state \"nothing\"; it has"), "{error}");
+}
+
+#[test]
+fn a_state_begins_and_ceases_to_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let (name, plain) = states().swap_remove(0);
+    let expiring = Arc::new(levada_common::state_schema::StateSchema { ttl: true, ..(*plain).clone() });
+    let mut databases = task(&shared, "first", all(), MAX_PARALLELISM);
+    let (pair, [mut taken, _]) = filled(&databases, 5);
+    let before = all_rows(taken.as_ref(), name).unwrap();
+    drop(pair);
+    for (turn, schema) in [&expiring, &plain, &plain, &expiring].into_iter().enumerate() {
+        let next = task(&shared, &format!("turn-{turn}"), all(), MAX_PARALLELISM);
+        let fetched = fetch(taken.as_ref(), &next, 0);
+        next.restore(&uid(), &[fetched]).unwrap();
+        let mut restored = store(&next);
+        let state = restored.open_state(name, schema, 42).unwrap();
+        let everything = Scope { groups: all(), within: Within::Any };
+        let rows: Vec<_> = restored.scan(state, everything).unwrap().collect::<Result<_, _>>().unwrap();
+        for (rows, had) in rows.iter().zip(&before) {
+            assert_eq!(rows.columns()[..3], had.columns()[..3], "turn {turn}");
+            assert_eq!(rows.num_columns(), if schema.ttl { 4 } else { 3 });
+        }
+        assert_eq!(rows.len(), before.len());
+        taken = restored.begin_snapshot();
+        restored.complete_snapshot();
+        databases = next;
+    }
+    drop(databases);
+}
+
+#[test]
+fn compaction_drops_what_has_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let database = databases.open_database(&uid()).unwrap();
+    let store = RocksdbStore::start(Arc::clone(&database), Waker::noop().clone()).unwrap();
+    let mut pair = Pair::empty(Box::new(store), 6).unwrap();
+    pair.work(8).unwrap();
+    let windows = ColdStateId(1);
+    let touched = |store: &mut dyn ColdStore| {
+        let everything = Scope { groups: all(), within: Within::Any };
+        let rows = store.scan(windows, everything).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
+        let times = rows.iter().flat_map(|rows| {
+            let times = rows.column(rows.num_columns() - 1).as_primitive::<TimestampMillisecondType>();
+            times.values().to_vec()
+        });
+        times.collect::<Vec<i64>>()
+    };
+    let compact = || database.db.compact_range_cf(&database.handle("windows"), None::<&[u8]>, None::<&[u8]>);
+    let before = touched(pair.store());
+    compact();
+    assert_eq!(touched(pair.store()), before, "nothing expires by itself");
+    pair.store().expire(windows, ColdExpiry { expired_until_ms: 50 });
+    pair.store().expire(windows, ColdExpiry { expired_until_ms: 10 });
+    compact();
+    let living: Vec<i64> = before.iter().copied().filter(|touched| *touched > 50).collect();
+    assert!(!living.is_empty() && living.len() < before.len());
+    assert_eq!(touched(pair.store()), living);
+}
+
+#[test]
+fn a_damaged_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let (_pair, [taken, _]) = filled(&databases, 8);
+    let files = taken.files().unwrap();
+    for kind in ["sst", "MANIFEST", "CURRENT"] {
+        let broken = task(&shared, kind, all(), MAX_PARALLELISM);
+        let folder = fetch(taken.as_ref(), &broken, 0);
+        for file in files.iter().filter(|file| file.name.contains(kind)) {
+            let path = folder.join(&file.name);
+            let mut bytes = std::fs::read(&path).unwrap();
+            let middle = bytes.len() / 3;
+            bytes[middle] ^= 0x10;
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let restored = broken.restore(&uid(), &[folder]).and_then(|_| {
+            let mut store = broken.open(&uid())?;
+            for (name, schema) in states() {
+                let state = store.open_state(name, &schema, 0)?;
+                store.scan(state, Scope { groups: all(), within: Within::Any })?.collect::<Result<Vec<_>, _>>()?;
+            }
+            Ok(())
+        });
+        let error = restored.expect_err(kind);
+        assert!(error.to_string().contains("co/unts") && std::error::Error::source(&error).is_some(), "{error}");
+    }
+}
+
+#[test]
+fn databases_beyond_the_descriptors_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = RocksdbSettings {
+        data_dirs: vec![dir.path().to_owned()],
+        owner: "a".into(),
+        memory_bytes: 16 << 20,
+        profile: RocksdbProfile::Flash,
+        open_files: Some(64),
+    };
+    let shared = Rocksdb::start(&settings).unwrap();
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let open: Vec<_> = ["a", "b"].map(|uid| databases.open(&Uid::new(uid)).unwrap()).into();
+    let error = databases.open(&Uid::new("c")).unwrap_err();
+    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    assert!(error.to_string().contains("\"c\"") && cause.contains("ulimit -n"), "{error}: {cause}");
+    drop(open);
+    assert!(databases.open(&Uid::new("c")).is_ok());
+}
