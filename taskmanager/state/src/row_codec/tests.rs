@@ -2,7 +2,7 @@ use arrow::array::{
     BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array,
     Int64Array, ListBuilder, StringArray, StringBuilder, StructArray, TimestampMillisecondArray, UInt64Array, new_null_array,
 };
-use arrow::compute::{concat_batches, take_record_batch};
+use arrow::compute::take_record_batch;
 use levada_common::keys::is_key_type;
 use levada_common::types::{Column, LogicalType};
 use proptest::prelude::*;
@@ -75,7 +75,7 @@ fn the_bytes_of_a_windowed_entry_are_golden() {
             "0106000000000000000001000000 80".replace(' ', ""),
         ]
     );
-    assert_eq!(hex(keys.get(0))[..4], *"003c", "the group is golden too");
+    assert_eq!(hex(keys.get(0))[..4], *"0014", "the group is golden too");
     assert_eq!(read_back(&layout, &keys, &values), rows);
 }
 
@@ -350,11 +350,11 @@ proptest! {
 
     #[test]
     fn slices_are_written_from_their_own_start((layout, rows) in any_state(), offset in 0usize..20) {
+        prop_assume!(rows.num_columns() > 0);
         let offset = offset.min(rows.num_rows());
         let part = rows.slice(offset, rows.num_rows() - offset);
         let indices = arrow::array::UInt32Array::from_iter_values(offset as u32..rows.num_rows() as u32);
         let copied = take_record_batch(&rows, &indices).expect("taken");
-        let copied = concat_batches(layout.columns(), [&copied]).expect("put together");
         let (of_part, of_copy) = (written(&layout, &part), written(&layout, &copied));
         prop_assert!(of_part.0.iter().eq(of_copy.0.iter()) && of_part.1.iter().eq(of_copy.1.iter()));
     }
