@@ -102,8 +102,9 @@ impl Database {
         let description = match exists {
             true => {
                 let json = db.get(DESCRIPTION_KEY).map_err(|error| fail(Arc::new(error)))?;
-                let found = Description::from_json(json.as_deref()).map_err(|error| fail(Arc::new(error)))?;
-                Description { key_groups, ..found }
+                let mut found = Description::from_json(json.as_deref()).map_err(|error| fail(Arc::new(error)))?;
+                found.key_groups = key_groups;
+                found
             }
             false => Description::new(max_parallelism, key_groups),
         };

@@ -1,6 +1,5 @@
 //! What all databases of a TaskManager share: memory, file descriptors, working directories.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use levada_common::config::RocksdbProfile;

@@ -190,7 +190,7 @@ fn more_key_groups_are_encoded_anew() {
         rows += own.len();
     }
     let expected: usize =
-        states().iter().map(|(name, _)| all_rows(taken.as_ref(), name).unwrap()).flatten().map(|rows| rows.num_rows()).sum();
+        states().iter().flat_map(|(name, _)| all_rows(taken.as_ref(), name).unwrap()).map(|rows| rows.num_rows()).sum();
     assert_eq!(rows, expected);
 }
 

@@ -254,7 +254,7 @@ fn write_generation(database: &Database, options: &Options, generation: &Generat
 /// Waits while level 0 is too full: what is pending then grows, and the task is held back by that.
 fn await_compaction(database: &Database, progress: &Progress, family: &str) {
     let is_full = || {
-        let files = database.db.property_int_value_cf(&database.handle(family), &properties::num_files_at_level(0));
+        let files = database.db.property_int_value_cf(&database.handle(family), properties::num_files_at_level(0));
         files.ok().flatten().unwrap_or(0) > LEVEL_0_MAX
     };
     while !progress.is_stopped() && is_full() {
