@@ -64,6 +64,8 @@ pub enum BackendKind {
     Memory,
     /// Heap; snapshots as files.
     Fs,
+    /// Databases in the TaskManager's data directory; snapshots as files, of which a later one writes only what is new.
+    Rocksdb,
 }
 
 impl BackendKind {
@@ -72,6 +74,7 @@ impl BackendKind {
         match self {
             Self::Memory => "memory",
             Self::Fs => "fs",
+            Self::Rocksdb => "rocksdb",
         }
     }
 }

@@ -12,6 +12,7 @@ use levada_engine::sink::SinkFactory;
 use levada_engine::source::SourceFactory;
 use levada_engine::task::Environment;
 use levada_proto::{PROTOCOL, v1};
+use levada_state_rocksdb::RocksdbSettings;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -20,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::databases::Databases;
 use crate::error::TaskManagerError;
 use crate::http::{self, Pages};
 use crate::manager::{Event, Manager, Tools};
@@ -94,11 +96,17 @@ impl Builder {
         let (events, inbox) = unbounded_channel();
         let (registered, is_registered) = watch::channel(false);
         let (board, registry) = (Arc::new(Board::default()), Arc::new(Registry::default()));
+        let databases = Arc::new(Databases::new(self.rocksdb_settings(id)));
+        if let Err(error) = databases.shared() {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(%error, cause, "no job on the rocksdb backend can run here");
+        }
         let tools = Tools {
             slots: self.config.slots,
             surroundings: self.surroundings(&runtimes),
             data: runtimes.data(),
             snapshots: runtimes.snapshots(),
+            databases: Arc::clone(&databases),
             registry: Arc::clone(&registry),
             peers: Arc::default(),
             board: Arc::clone(&board),
@@ -114,7 +122,7 @@ impl Builder {
             registered,
             shutdown: shutdown.clone(),
         };
-        let pages = Pages { board, registered: is_registered, figures: self.figures() };
+        let pages = Pages { board, registered: is_registered, figures: self.figures(), databases };
         let (control, data_runtime) = (runtimes.control(), runtimes.data());
         let stop = shutdown.clone();
         tracker.spawn_on(async move { server::serve(data.into_async(), registry, stop).await }, &data_runtime);
@@ -141,12 +149,23 @@ impl Builder {
         }
     }
 
+    fn rocksdb_settings(&self, id: TaskManagerId) -> RocksdbSettings {
+        RocksdbSettings {
+            data_dirs: self.config.data_dirs.clone(),
+            owner: id.to_string(),
+            memory_bytes: self.config.rocksdb_bytes,
+            profile: self.config.rocksdb_profile,
+            open_files: self.config.rocksdb_open_files,
+        }
+    }
+
     fn figures(&self) -> ProcessFigures {
         ProcessFigures {
             slots: self.config.slots,
             registered: false,
             network_memory_bytes: self.config.network_memory_bytes,
             heap_state_bytes: self.config.heap_state_bytes,
+            rocksdb_bytes: self.config.rocksdb_bytes,
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::board::Board;
+use crate::databases::Databases;
 use crate::metrics::{ProcessFigures, render};
 
 /// What the pages show.
@@ -24,6 +25,8 @@ pub struct Pages {
     pub registered: watch::Receiver<bool>,
     /// Figures of the process; `registered` is filled in.
     pub figures: ProcessFigures,
+    /// The databases, for what they use and move.
+    pub databases: Arc<Databases>,
 }
 
 /// Serves until `shutdown`.
@@ -46,5 +49,5 @@ async fn health(State(pages): State<Pages>) -> impl IntoResponse {
 
 async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
     let figures = ProcessFigures { registered: *pages.registered.borrow(), ..pages.figures };
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], render(figures, &pages.board.tasks()))
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], render(figures, &pages.databases, &pages.board.tasks()))
 }

@@ -11,6 +11,7 @@ mod program;
 mod runtimes;
 
 mod channels;
+mod databases;
 mod deploy;
 mod manager;
 mod registration;

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use levada_engine::metrics::NodeMetrics;
+use levada_state_rocksdb::MemoryUse;
 
+use crate::databases::Databases;
 use crate::task::TaskHandle;
+use crate::upload::DatabaseTraffic;
 
 /// A metric of a task, labelled `job`, `task`, `subtask`.
 struct TaskMetric {
@@ -118,10 +121,60 @@ pub struct ProcessFigures {
     pub network_memory_bytes: u64,
     /// Memory for state on the heap, in bytes.
     pub heap_state_bytes: u64,
+    /// Memory for databases, in bytes.
+    pub rocksdb_bytes: u64,
 }
 
+/// A metric of all databases together.
+struct DatabaseMetric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&MemoryUse, &DatabaseTraffic) -> u64,
+}
+
+/// Every metric of the databases.
+const DATABASE_METRICS: [DatabaseMetric; 6] = [
+    DatabaseMetric {
+        name: "levada_rocksdb_cache_bytes",
+        kind: "gauge",
+        help: "Blocks, indexes, filters and memtables of all databases.",
+        value: |memory, _| memory.cache_bytes,
+    },
+    DatabaseMetric {
+        name: "levada_rocksdb_cache_max_bytes",
+        kind: "gauge",
+        help: "Most bytes of that cache.",
+        value: |memory, _| memory.cache_max_bytes,
+    },
+    DatabaseMetric {
+        name: "levada_rocksdb_overlay_max_bytes",
+        kind: "gauge",
+        help: "Most bytes of the changes before all databases.",
+        value: |memory, _| memory.overlay_max_bytes,
+    },
+    DatabaseMetric {
+        name: "levada_rocksdb_written_bytes_total",
+        kind: "counter",
+        help: "Bytes of databases' files that snapshots wrote.",
+        value: |_, traffic| traffic.written_bytes.load(Relaxed),
+    },
+    DatabaseMetric {
+        name: "levada_rocksdb_reused_bytes_total",
+        kind: "counter",
+        help: "Bytes of databases' files that snapshots referred to, since an earlier one has them.",
+        value: |_, traffic| traffic.reused_bytes.load(Relaxed),
+    },
+    DatabaseMetric {
+        name: "levada_rocksdb_fetched_bytes_total",
+        kind: "counter",
+        help: "Bytes of databases' files that restores fetched.",
+        value: |_, traffic| traffic.fetched_bytes.load(Relaxed),
+    },
+];
+
 /// All metrics in Prometheus' text format.
-pub fn render(figures: ProcessFigures, tasks: &[Arc<TaskHandle>]) -> String {
+pub fn render(figures: ProcessFigures, databases: &Databases, tasks: &[Arc<TaskHandle>]) -> String {
     let mut text = String::new();
     let process = [
         ("levada_taskmanager_slots", "Slots of this TaskManager.", figures.slots as f64),
@@ -129,10 +182,16 @@ pub fn render(figures: ProcessFigures, tasks: &[Arc<TaskHandle>]) -> String {
         ("levada_taskmanager_tasks", "Tasks that run here.", tasks.len() as f64),
         ("levada_taskmanager_network_memory_bytes", "Memory for channels.", figures.network_memory_bytes as f64),
         ("levada_taskmanager_heap_state_bytes", "Memory for state on the heap.", figures.heap_state_bytes as f64),
+        ("levada_taskmanager_rocksdb_bytes", "Memory for databases.", figures.rocksdb_bytes as f64),
     ];
     for (name, help, value) in process {
         head(&mut text, name, "gauge", help);
         let _ = writeln!(text, "{name} {value}");
+    }
+    let memory = databases.memory();
+    for metric in &DATABASE_METRICS {
+        head(&mut text, metric.name, metric.kind, metric.help);
+        let _ = writeln!(text, "{} {}", metric.name, (metric.value)(&memory, databases.traffic()));
     }
     for metric in &TASK_METRICS {
         head(&mut text, metric.name, metric.kind, metric.help);

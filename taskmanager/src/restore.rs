@@ -2,12 +2,15 @@
 //!
 //! Must never know: what a state means. Invariant: no byte is decoded whose length and CRC-32C are not those that were noted.
 
+mod database;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use levada_common::checkpoint::StateKind;
+use levada_common::checkpoint::{DatabaseFile, StateKind};
 use levada_common::fault::{Failure, Fault, Retry};
 use levada_common::ids::{AttemptId, TaskId, Uid};
 use levada_common::plan::Plan;
@@ -15,13 +18,34 @@ use levada_common::storage::{Storage, StorageError};
 use levada_engine::operator::RestoredState;
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::{decode_range, verify};
+use levada_state_rocksdb::TaskDatabases;
 use tokio::sync::Semaphore;
 
+use crate::databases::Databases;
 use crate::rpc::JobManager;
 use crate::upload::key_groups;
 
-/// What a task had, by node.
-pub type Restored = BTreeMap<Uid, Vec<RestoredState>>;
+/// What a task had.
+#[derive(Default)]
+pub struct Restored {
+    /// By node, what comes as rows.
+    pub states: BTreeMap<Uid, Vec<RestoredState>>,
+    /// The task's databases, on the rocksdb backend: with what the nodes had in databases.
+    pub databases: Option<Arc<TaskDatabases>>,
+    /// Files of the job's own checkpoints that nodes' databases were made of.
+    pub reusable: Vec<(Uid, Arc<[DatabaseFile]>)>,
+}
+
+impl Restored {
+    /// Adds rows of a state; those of one name and kind are put together.
+    fn add(&mut self, state: &RestoreState, batches: Vec<RecordBatch>) {
+        let of_node = self.states.entry(state.uid.clone()).or_default();
+        match of_node.iter_mut().find(|known| known.name == state.name && known.kind == state.kind) {
+            Some(known) => known.batches.extend(batches),
+            None => of_node.push(RestoredState { name: state.name.clone(), kind: state.kind, batches }),
+        }
+    }
+}
 
 /// States that are fetched at once by one deployment.
 const FETCHES_MAX: usize = 8;
@@ -31,31 +55,39 @@ pub struct Restorer {
     attempt: AttemptId,
     plan: Arc<Plan>,
     job_manager: JobManager,
+    databases: Arc<Databases>,
+    /// The job's checkpoint directory.
+    own_directory: Option<String>,
     permits: Semaphore,
     directories: Mutex<HashMap<String, Arc<Storage>>>,
 }
 
 impl Restorer {
-    /// A restorer of the tasks of `attempt`.
-    pub fn new(attempt: AttemptId, plan: Arc<Plan>, job_manager: JobManager) -> Arc<Self> {
+    /// A restorer of the tasks of `attempt`, whose checkpoints go to `own_directory`.
+    pub fn new(
+        attempt: AttemptId,
+        plan: Arc<Plan>,
+        job_manager: JobManager,
+        databases: Arc<Databases>,
+        own_directory: Option<String>,
+    ) -> Arc<Self> {
         let (permits, directories) = (Semaphore::new(FETCHES_MAX), Mutex::default());
-        Arc::new(Self { attempt, plan, job_manager, permits, directories })
+        Arc::new(Self { attempt, plan, job_manager, databases, own_directory, permits, directories })
     }
 
-    /// What `task` had, by node: the states of one name are put together in the order in which they are given.
-    pub async fn restore(&self, task: TaskId, states: Vec<RestoreState>) -> Result<Restored, Failure> {
-        let fetched = states.into_iter().map(|state| async move {
+    /// What `task` had: the states of one name are put together in the order in which they are given. `waker` wakes the task.
+    pub async fn restore(&self, task: TaskId, states: Vec<RestoreState>, waker: Waker) -> Result<Restored, Failure> {
+        let (in_databases, others): (Vec<_>, Vec<_>) =
+            states.into_iter().partition(|state| matches!(state.place, RestorePlace::Database { .. }));
+        let fetched = others.into_iter().map(|state| async move {
             let batches = self.fetch(task, &state).await?;
             Ok::<_, Failure>((state, batches))
         });
-        let mut restored = Restored::new();
+        let mut restored = Restored::default();
         for (state, batches) in futures::future::try_join_all(fetched).await? {
-            let of_node = restored.entry(state.uid).or_default();
-            match of_node.iter_mut().find(|known| known.name == state.name && known.kind == state.kind) {
-                Some(known) => known.batches.extend(batches),
-                None => of_node.push(RestoredState { name: state.name, kind: state.kind, batches }),
-            }
+            restored.add(&state, batches);
         }
+        self.restore_databases(task, in_databases, waker, &mut restored).await?;
         Ok(restored)
     }
 
@@ -68,9 +100,7 @@ impl Restorer {
                 let storage = self.directory(directory).map_err(|error| unreadable(state, directory, &error))?;
                 storage.get_range(path, range).await.map_err(|error| unreadable(state, directory, &error))?
             }
-            RestorePlace::Database { .. } => {
-                return Err(Failure::internal(format!("{} cannot be read here", place_text(state))));
-            }
+            RestorePlace::Database { .. } => unreachable!("databases are restored as a whole"),
         };
         let (state, range) = (state.clone(), key_groups(&self.plan, task, state.kind));
         let decoded = tokio::task::spawn_blocking(move || decode_checked(&state, bytes, range)).await;

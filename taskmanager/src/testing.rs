@@ -1,6 +1,7 @@
 //! What tests of the shell share: a small plan, test connectors, a JobManager that writes down what it is told.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use arrow::array::{ArrayRef, Int64Array};
 use arrow::record_batch::RecordBatch;
 use futures::Stream;
+use levada_common::config::RocksdbProfile;
 use levada_common::declaration::Options;
 use levada_common::ids::{Attempt, AttemptId, CheckpointId, Epoch, JobId, TaskId, Uid, VertexId};
 use levada_common::plan::{
@@ -21,12 +23,14 @@ use levada_engine::source::{Source, SourceContext, SourcePoll};
 use levada_engine::task::Environment;
 use levada_proto::v1;
 use levada_proto::v1::cluster_server::{Cluster, ClusterServer};
+use levada_state_rocksdb::RocksdbSettings;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::databases::Databases;
 use crate::rpc::JobManager;
 
 /// An attempt of the one test job.
@@ -209,6 +213,24 @@ impl Sink for TestSink {
 }
 
 /// Sources `end`, `wait` and `panic`; sinks `collect`, `full` (never ready) and `stuck` (blocks its thread while `gate` is closed).
+/// Databases in a folder of their own below the system's temporary one, made when the first is needed.
+pub fn databases() -> Databases {
+    let folder = std::env::temp_dir().join(format!("levada-test-{}", std::process::id()));
+    databases_in(&folder)
+}
+
+/// Databases in `folder`.
+pub fn databases_in(folder: &Path) -> Databases {
+    Databases::new(RocksdbSettings {
+        data_dirs: vec![folder.to_owned()],
+        owner: uuid::Uuid::new_v4().to_string(),
+        memory_bytes: 64 << 20,
+        profile: RocksdbProfile::Default,
+        open_files: Some(4096),
+    })
+}
+
+/// Sources and sinks that tests watch.
 pub fn environment(seen: &Arc<Mutex<Seen>>, gate: &Arc<Gate>) -> Arc<Environment> {
     let mut environment =
         Environment { compiler: Arc::new(levada_sql::Compiler::new()), sources: BTreeMap::new(), sinks: BTreeMap::new() };

@@ -61,11 +61,12 @@ fn read_state(fields: &Fields<'_>, settings: &mut GraphSettings, report: &mut Re
     let backends = [
         ("memory", BackendKind::Memory),
         ("fs", BackendKind::Fs),
+        ("rocksdb", BackendKind::Rocksdb),
         // The names that Flink has for the same.
         ("filesystem", BackendKind::Fs),
         ("hashmap", BackendKind::Fs),
     ];
-    settings.backend = fields.get("backend").and_then(|at| report.one_of(&at, &backends, &["rocksdb"]));
+    settings.backend = fields.get("backend").and_then(|at| report.one_of(&at, &backends, &[]));
     settings.max_state_size_bytes = fields.get("max_state_size").and_then(|at| report.size_bytes(&at, 1 << 30));
     settings.inline_threshold_bytes =
         fields.get("inline_threshold").and_then(|at| report.size_bytes(&at, INLINE_THRESHOLD_BYTES_MAX));

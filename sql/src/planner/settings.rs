@@ -94,11 +94,13 @@ fn checkpoint_settings(written: Option<&GraphCheckpoint>) -> CheckpointSettings 
     }
 }
 
-/// The state of `fs` is in files, so its checkpoints need a place.
+/// The snapshots of all backends but `memory` are in files, so their checkpoints need a place.
 fn check_directory(backend: BackendKind, checkpoint: &CheckpointSettings, defects: &mut Vec<Defect>) {
-    if backend == BackendKind::Fs && checkpoint.interval_ms.is_some() && checkpoint.dir.is_none() {
-        let message =
-            "state backend fs needs a directory for its checkpoints; set `checkpoint.dir`, as in file:///var/lib/levada";
-        defects.push(("settings.checkpoint".into(), message.into()));
+    if backend != BackendKind::Memory && checkpoint.interval_ms.is_some() && checkpoint.dir.is_none() {
+        let message = format!(
+            "state backend {} needs a directory for its checkpoints; set `checkpoint.dir`, as in file:///var/lib/levada",
+            backend.name()
+        );
+        defects.push(("settings.checkpoint".into(), message));
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::task::Waker;
 
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, TaskId};
 use levada_common::plan::Plan;
 use levada_engine::task::TaskParts;
+use levada_state::cold::ColdStores;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -81,14 +83,18 @@ impl Running {
         })?;
         let destination = Destination::of(attempt.job, &plan.settings, job_manager.frame_bytes());
         let destination = destination.map_err(|error| Failure::external(format!("the checkpoint directory: {error}")))?;
-        let uploads = Uploads::new(attempt, Arc::clone(&plan), job_manager.clone(), destination, tools.snapshots.clone());
+        let own_directory = destination.uri().map(String::from);
+        let traffic = Arc::clone(tools.databases.traffic());
+        let uploads =
+            Uploads::new(attempt, Arc::clone(&plan), job_manager.clone(), destination, traffic, tools.snapshots.clone());
         let background = TaskTracker::new();
         tools.registry.register(attempt, std::mem::take(&mut wiring.inbound));
         for channel in std::mem::take(&mut wiring.outbound) {
             background.spawn_on(Arc::clone(&tools.peers).push(channel), &tools.data);
         }
         let mut running = Self { attempt, plan, restored_from, tasks: BTreeMap::new(), uploads, cancelled, background };
-        let restorer = Restorer::new(attempt, Arc::clone(&running.plan), job_manager);
+        let databases = Arc::clone(&tools.databases);
+        let restorer = Restorer::new(attempt, Arc::clone(&running.plan), job_manager, databases, own_directory);
         for ((task, (sender, inbox)), ends) in pair(inboxes, &mut wiring.ends) {
             let handle = Arc::new(TaskHandle::new(attempt, task, &running.plan, sender));
             let unstarted = Unstarted { inbox, ends, finished: false, splits: Vec::new() };
@@ -108,9 +114,10 @@ impl Running {
         }
         let (events, attempt) = (tools.events.clone(), self.attempt);
         let (restorer, cancelled) = (Arc::clone(restorer), self.cancelled.clone());
+        let waker = self.tasks.get(&task).map_or_else(|| Waker::noop().clone(), |entry| entry.handle.inbox.waker());
         let restoring = async move {
             let restored = tokio::select! {
-                restored = restorer.restore(task, states) => restored,
+                restored = restorer.restore(task, states, waker) => restored,
                 () = cancelled.cancelled() => return,
             };
             let _ = events.send(Event::Restored { attempt, task, restored });
@@ -130,6 +137,9 @@ impl Running {
             Ok(restored) => restored,
             Err(failure) => return voice.say(TaskState::Failed(failure)),
         };
+        for (uid, files) in restored.reusable {
+            self.uploads.restored(task, uid, files);
+        }
         let parts = TaskParts {
             plan: Arc::clone(&self.plan),
             vertex: task.vertex,
@@ -137,12 +147,12 @@ impl Running {
             attempt: self.attempt,
             restored_from: self.restored_from,
             finished: unstarted.finished,
-            restored,
+            restored: restored.states,
             splits: unstarted.splits,
             inputs: unstarted.ends.inputs,
             outputs: unstarted.ends.outputs,
             waker: entry.handle.inbox.waker(),
-            cold: None,
+            cold: restored.databases.map(|databases| databases as Arc<dyn ColdStores>),
             metrics: Arc::clone(&entry.handle.metrics),
             node_metrics: entry.handle.nodes.clone(),
         };
@@ -167,8 +177,9 @@ impl Running {
 
     /// A checkpoint is complete or given up.
     pub fn notify(&self, checkpoint: CheckpointId, completed: bool, last: bool) {
-        if !completed {
-            self.uploads.give_up(checkpoint);
+        match completed {
+            true => self.uploads.complete(checkpoint),
+            false => self.uploads.give_up(checkpoint),
         }
         for entry in self.tasks.values() {
             entry.handle.inbox.send(Control::Notify { checkpoint, completed, last });

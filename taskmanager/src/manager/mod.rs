@@ -19,6 +19,7 @@ use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 use crate::board::Board;
+use crate::databases::Databases;
 use crate::deploy;
 use crate::inbox::Control;
 use crate::net::client::Peers;
@@ -86,6 +87,8 @@ pub struct Tools {
     pub data: Handle,
     /// The runtime of snapshots and restores.
     pub snapshots: Handle,
+    /// The databases of this TaskManager.
+    pub databases: Arc<Databases>,
     /// Channels that wait for their stream.
     pub registry: Arc<Registry>,
     /// Connections to other TaskManagers.

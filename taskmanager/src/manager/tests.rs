@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{Receiver, channel, unbounded_channel};
 
 use super::*;
 use crate::clock::Clock;
-use crate::testing::{Gate, Seen, TestJobManager, Told, attempt, environment, plan, settings, task};
+use crate::testing::{Gate, Seen, TestJobManager, Told, attempt, databases, environment, plan, settings, task};
 
 /// Longest that a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,6 +36,7 @@ impl Fixture {
             surroundings,
             data: here.clone(),
             snapshots: here,
+            databases: Arc::new(databases()),
             registry: Arc::default(),
             peers: Arc::default(),
             board: Arc::clone(&board),

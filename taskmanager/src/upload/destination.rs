@@ -26,15 +26,23 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// What the job's settings say: `memory` is inline; `fs` is files, but where there are no checkpoints (the last one is
-    /// then inline, limited by the frame alone).
+    /// The job's checkpoint directory, where there is one.
+    pub fn uri(&self) -> Option<&str> {
+        match self {
+            Self::Inline { .. } => None,
+            Self::Files { storage, .. } => Some(storage.uri()),
+        }
+    }
+
+    /// What the job's settings say: `memory` is inline; the others are files, but where there are no checkpoints (the last one
+    /// is then inline, limited by the frame alone).
     pub fn of(job: JobId, settings: &JobSettings, frame_bytes: u64) -> Result<Self, StorageError> {
         let frame_limit = frame_bytes.saturating_sub(FRAME_RESERVE_BYTES);
         let checkpoint = &settings.checkpoint;
         Ok(match (settings.backend, checkpoint.interval_ms, &checkpoint.dir) {
-            (_, None, _) | (BackendKind::Fs, _, None) => Self::Inline { state_bytes_max: frame_limit },
+            (_, None, _) | (BackendKind::Fs | BackendKind::Rocksdb, _, None) => Self::Inline { state_bytes_max: frame_limit },
             (BackendKind::Memory, Some(_), _) => Self::Inline { state_bytes_max: settings.max_state_size_bytes.min(frame_limit) },
-            (BackendKind::Fs, Some(_), Some(dir)) => Self::Files {
+            (BackendKind::Fs | BackendKind::Rocksdb, Some(_), Some(dir)) => Self::Files {
                 storage: Storage::open(&format!("{}/{job}", dir.trim_end_matches('/')))?,
                 inline_bytes_max: settings.inline_threshold_bytes,
                 inline_sum_max: frame_bytes / 2,

@@ -23,6 +23,15 @@ pub enum Stopped {
     Declined(DeclineReason),
 }
 
+impl From<ColdError> for Stopped {
+    fn from(error: ColdError) -> Self {
+        match error {
+            ColdError::Abandoned { .. } => Self::GivenUp,
+            error => Self::Declined(DeclineReason::Declined(error.to_failure().message)),
+        }
+    }
+}
+
 /// An encoded state.
 pub struct Encoded {
     /// Everything but where its bytes are: they are in the handle, inline.
@@ -65,10 +74,7 @@ pub async fn encode_all(
 }
 
 fn encode_state(plan: &Plan, task: TaskId, part: StatePart, bytes_max: Option<u64>) -> Result<Encoded, Stopped> {
-    let (meta, pieces) = part.into_pieces().map_err(|error| match error {
-        ColdError::Abandoned { .. } => Stopped::GivenUp,
-        error => Stopped::Declined(DeclineReason::Declined(error.to_failure().message)),
-    })?;
+    let (meta, pieces) = part.into_pieces()?;
     let mut bytes = Vec::new();
     let written = encode(&meta, plan.max_parallelism, pieces, SizeLimit { bytes_max }, &mut bytes);
     let written = written.map_err(|error| match error {

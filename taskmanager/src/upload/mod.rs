@@ -4,6 +4,7 @@
 //! silent: a snapshot ends acknowledged, declined with a reason, or given up because its checkpoint or attempt was.
 //! Invariant: a file is deleted only if the JobManager cannot count on it: before it was told of it, or after it said so.
 
+mod database;
 mod destination;
 mod encode;
 mod snapshot;
@@ -12,8 +13,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use levada_common::checkpoint::DeclineReason;
-use levada_common::ids::{AttemptId, CheckpointId, TaskId};
+use levada_common::checkpoint::{DatabaseFile, DeclineReason};
+use levada_common::ids::{AttemptId, CheckpointId, TaskId, Uid};
 use levada_common::plan::Plan;
 use levada_engine::sink::Durable;
 use levada_proto::convert::{decline_to_json, task_to_ref};
@@ -26,8 +27,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::rpc::{JobManager, status_text};
 
+pub use database::DatabaseTraffic;
 pub use destination::Destination;
 pub use encode::key_groups;
+
+use database::KnownFiles;
 
 /// A snapshot whose synchronous part is done.
 pub struct Taken {
@@ -62,6 +66,8 @@ pub struct Uploads {
     tracker: TaskTracker,
     cancelled: CancellationToken,
     running: Mutex<Running>,
+    known: Mutex<KnownFiles>,
+    traffic: Arc<DatabaseTraffic>,
 }
 
 impl Uploads {
@@ -71,6 +77,7 @@ impl Uploads {
         plan: Arc<Plan>,
         job_manager: JobManager,
         destination: Destination,
+        traffic: Arc<DatabaseTraffic>,
         pool: Handle,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -82,6 +89,8 @@ impl Uploads {
             tracker: TaskTracker::new(),
             cancelled: CancellationToken::new(),
             running: Mutex::default(),
+            known: Mutex::default(),
+            traffic,
         })
     }
 
@@ -132,8 +141,23 @@ impl Uploads {
         }
     }
 
+    fn known(&self) -> MutexGuard<'_, KnownFiles> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A task's database was made of one whose files are a checkpoint's of this job: they need not be written again.
+    pub fn restored(&self, task: TaskId, uid: Uid, files: Arc<[DatabaseFile]>) {
+        self.known().restored(task, uid, &files);
+    }
+
+    /// The checkpoint is complete: later ones may refer to its files.
+    pub fn complete(&self, checkpoint: CheckpointId) {
+        self.known().complete(checkpoint);
+    }
+
     /// The checkpoint was given up: snapshots for it (and before it) end, and their files go.
     pub fn give_up(&self, checkpoint: CheckpointId) {
+        self.known().give_up(checkpoint);
         let mut running = self.lock();
         running.given_up = running.given_up.max(Some(checkpoint));
         for ((_, of), cancelled) in &running.snapshots {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::encode::{Encoded, Stopped, encode_all};
-use super::{Destination, Taken, Uploads};
+use super::{Destination, Taken, Uploads, database};
 use crate::rpc::{Answer, Backoff, status_text};
 
 /// First and last pause between tries of a write.
@@ -57,13 +57,19 @@ async fn prepare(
         Destination::Inline { state_bytes_max } => Some(*state_bytes_max),
         Destination::Files { .. } => None,
     };
+    let (parts, databases) = match &uploads.destination {
+        Destination::Inline { .. } => (parts, Vec::new()),
+        Destination::Files { inline_bytes_max, .. } => database::split(parts, *inline_bytes_max).await?,
+    };
     let encoded = encode_all(&uploads.plan, task, parts, durable, state_bytes_max).await?;
     let states = match &uploads.destination {
         Destination::Inline { .. } => encoded.into_iter().map(|encoded| encoded.state).collect(),
         Destination::Files { storage, inline_bytes_max, inline_sum_max } => {
             let folder = format!("chk-{checkpoint}/{}-{}", uploads.attempt.epoch, uploads.attempt.attempt);
             let store = Store { storage, folder, deadline, begun };
-            store.place(encoded, *inline_bytes_max, *inline_sum_max).await?
+            let mut states = database::store(uploads, &store, (task, checkpoint), databases).await?;
+            states.extend(store.place(encoded, *inline_bytes_max, *inline_sum_max).await?);
+            states
         }
     };
     measured(uploads, TaskSnapshot { task, finished, states }, checkpoint, sync_ns)
@@ -99,10 +105,10 @@ fn measured(
 }
 
 /// Puts states into files.
-struct Store<'a> {
+pub(super) struct Store<'a> {
     storage: &'a Storage,
     /// What the paths begin with.
-    folder: String,
+    pub(super) folder: String,
     deadline: Instant,
     begun: &'a Begun,
 }
@@ -128,24 +134,29 @@ impl Store<'_> {
 
     async fn write(&self, state: StateHandle, bytes: Bytes) -> Result<StateHandle, Stopped> {
         let path = format!("{}-{}", self.folder, Uuid::new_v4().simple());
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
+        let length = bytes.len() as u64;
+        self.put(&path, bytes).await?;
+        Ok(StateHandle { handle: Handle::File { path, offset: 0, length }, ..state })
+    }
+
+    /// Writes a file of this snapshot, which is deleted if the snapshot does not come about.
+    pub(super) async fn put(&self, path: &str, bytes: Bytes) -> Result<(), Stopped> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push(path.into());
         let mut backoff = Backoff::new(RETRY_PAUSE.0, RETRY_PAUSE.1);
         loop {
-            let wrote = tokio::time::timeout_at(self.deadline, self.storage.put(&path, bytes.clone())).await;
+            let wrote = tokio::time::timeout_at(self.deadline, self.storage.put(path, bytes.clone())).await;
             let cause = match wrote {
-                Ok(Ok(())) => break,
+                Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it took longer than the checkpoint's timeout".into(),
             };
             let pause = backoff.pause();
             if Instant::now() + pause >= self.deadline {
-                return Err(Stopped::Declined(DeclineReason::StorageWrite { path, cause }));
+                return Err(Stopped::Declined(DeclineReason::StorageWrite { path: path.into(), cause }));
             }
             tracing::warn!(path, cause, "writing state failed; it is tried again");
             tokio::time::sleep(pause).await;
         }
-        let length = bytes.len() as u64;
-        Ok(StateHandle { handle: Handle::File { path, offset: 0, length }, ..state })
     }
 }
 

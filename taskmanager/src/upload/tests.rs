@@ -44,7 +44,7 @@ fn taken(checkpoint: u64, parts: Vec<StatePart>) -> Taken {
 fn uploads(job_manager: &TestJobManager, settings: JobSettings, frame_bytes: u64) -> Arc<Uploads> {
     let plan = Arc::new(plan(settings, "end", "collect"));
     let destination = Destination::of(attempt(1).job, &plan.settings, frame_bytes).unwrap();
-    Uploads::new(attempt(1), plan, job_manager.calls(frame_bytes), destination, Handle::current())
+    Uploads::new(attempt(1), plan, job_manager.calls(frame_bytes), destination, Arc::default(), Handle::current())
 }
 
 fn acknowledged(told: Told) -> (v1::AcknowledgeCheckpointRequest, Vec<StateHandle>) {

@@ -170,6 +170,21 @@ impl Database {
         self.db.drop_cf(family).map_err(|error| self.write_error("dropping a family", Arc::new(error)))
     }
 
+    /// Forgets all states but these.
+    ///
+    /// Errors: `Write`.
+    pub fn keep_states(&self, names: &[String]) -> Result<(), ColdError> {
+        let gone: Vec<DescribedState> = {
+            let mut description = lock(&self.description);
+            description.states.extract_if(.., |state| !names.contains(&state.name)).collect()
+        };
+        for state in gone {
+            tracing::info!(operator = %self.uid, state = state.name, "a state of the restored database is dropped");
+            self.drop_family(&state.family)?;
+        }
+        self.write_description().map_err(|error| self.write_error("describing the database", Arc::new(error)))
+    }
+
     /// The column family of a state.
     pub fn handle(&self, family: &str) -> Arc<BoundColumnFamily<'_>> {
         self.db.cf_handle(family).expect("families that were opened stay")

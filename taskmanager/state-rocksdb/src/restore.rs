@@ -180,16 +180,21 @@ pub fn cut(database: &Database, had: KeyGroupRange, groups: KeyGroupRange) -> Re
     Ok(())
 }
 
-/// Copies what `source` has of `groups` into `database`; answers the number of entries.
+/// Copies what `source` has of `groups` in the states `names` into `database`; answers the number of entries.
 ///
 /// Errors: `Open`, `Read`, `Entry`, `Write`.
-pub fn copy(database: &Database, source: &ReadDatabase, groups: KeyGroupRange, max_parallelism: u32) -> Result<u64, ColdError> {
+pub fn copy(
+    database: &Database,
+    source: &ReadDatabase,
+    names: &[String],
+    (groups, max_parallelism): (KeyGroupRange, u32),
+) -> Result<u64, ColdError> {
     let started = Instant::now();
     let of = source.description();
     let wanted = renumbered(groups, of.max_parallelism, max_parallelism);
     let Some(wanted) = wanted.intersection(of.key_groups) else { return Ok(0) };
     let mut copied = 0;
-    for state in &of.states {
+    for state in of.states.iter().filter(|state| names.contains(&state.name)) {
         let (family, _) = database.family(&state.name, &state.schema)?;
         copied += match of.max_parallelism == max_parallelism {
             true => copy_bytes(database, &family, &mut |visit| source.entries(state, wanted, visit))?,

@@ -50,20 +50,20 @@ impl TaskDatabases {
         self.directory.path()
     }
 
-    /// Makes the database of `uid` of those in `fetched`, whose folders are used up. Answers which of them it was made of, its
-    /// files kept under their names, if any.
+    /// Makes the database of `uid` of the states `names` in the databases in `fetched`, whose folders are used up. Answers which
+    /// of them it was made of, its files kept under their names, if any.
     ///
     /// Errors: `Open`, `Read`, `Entry`, `Write`. Blocks.
-    pub fn restore(&self, uid: &Uid, fetched: &[PathBuf]) -> Result<Option<usize>, ColdError> {
+    pub fn restore(&self, uid: &Uid, fetched: &[PathBuf], names: &[String]) -> Result<Option<usize>, ColdError> {
         let sources = fetched.iter().map(|path| ReadDatabase::open(&self.shared, uid, path));
         let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
         let base = choose_base(&sources, self.key_groups, self.max_parallelism);
         let database = match base {
-            Some(base) => self.open_cut(uid, &fetched[base], sources.swap_remove(base))?,
+            Some(base) => self.open_cut(uid, &fetched[base], sources.swap_remove(base), names)?,
             None => self.open_database(uid)?,
         };
         for source in sources {
-            copy(&database, &source, self.key_groups, self.max_parallelism)?;
+            copy(&database, &source, names, (self.key_groups, self.max_parallelism))?;
         }
         for path in fetched {
             if let Err(error) = remove(path) {
@@ -75,13 +75,14 @@ impl TaskDatabases {
     }
 
     /// Opens the database that was fetched into `folder` as the operator's, without what does not belong to it.
-    fn open_cut(&self, uid: &Uid, folder: &Path, fetched: ReadDatabase) -> Result<Arc<Database>, ColdError> {
+    fn open_cut(&self, uid: &Uid, folder: &Path, fetched: ReadDatabase, names: &[String]) -> Result<Arc<Database>, ColdError> {
         let had = fetched.description().key_groups;
         drop(fetched);
         let path = database_path(&self.directory.operator(uid));
         let fail = |error| ColdError::Open { uid: uid.clone(), path: path.clone(), source: Arc::new(error) };
         std::fs::rename(folder, &path).map_err(fail)?;
         let database = self.open_database(uid)?;
+        database.keep_states(names)?;
         cut(&database, had, self.key_groups)?;
         Ok(database)
     }

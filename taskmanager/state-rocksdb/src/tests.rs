@@ -41,6 +41,10 @@ fn uid() -> Uid {
     Uid::new("co/unts")
 }
 
+fn names() -> Vec<String> {
+    states().into_iter().map(|(name, _)| name.into()).collect()
+}
+
 fn store(databases: &TaskDatabases) -> Box<dyn ColdStore> {
     databases.open(&uid()).expect("a database can be made")
 }
@@ -149,7 +153,7 @@ fn every_range_is_restored_from_every_other() {
             .collect();
         let whole = task(&shared, "whole", all(), MAX_PARALLELISM);
         let base = fetch(taken[0].2.as_ref(), &whole, 0);
-        whole.restore(&uid(), &[base]).unwrap();
+        whole.restore(&uid(), &[base], &names()).unwrap();
         let expected = contents(store(&whole).as_mut(), all());
         assert!(expected.len() > 60, "{}", expected.len());
         let mut found = Vec::new();
@@ -159,7 +163,7 @@ fn every_range_is_restored_from_every_other() {
             let sources: Vec<_> = taken.iter().filter(|(of, ..)| of.intersects(groups)).collect();
             let fetched: Vec<_> =
                 sources.iter().enumerate().map(|(number, source)| fetch(source.2.as_ref(), &databases, number)).collect();
-            assert!(databases.restore(&uid(), &fetched).unwrap().is_some());
+            assert!(databases.restore(&uid(), &fetched, &names()).unwrap().is_some());
             assert!(fetched.iter().all(|folder| !folder.exists()));
             let mut restored = store(&databases);
             let own = contents(restored.as_mut(), all());
@@ -183,7 +187,7 @@ fn more_key_groups_are_encoded_anew() {
         let groups = KeyGroupRange::of_subtask(subtask, 3, max);
         let wider = task(&shared, &format!("wider-{subtask}"), groups, max);
         let fetched = fetch(taken.as_ref(), &wider, 0);
-        assert_eq!(wider.restore(&uid(), &[fetched]).unwrap(), None);
+        assert_eq!(wider.restore(&uid(), &[fetched], &names()).unwrap(), None);
         let mut restored = store(&wider);
         let (own, within) = (contents(restored.as_mut(), KeyGroupRange::all(max)), contents(restored.as_mut(), groups));
         assert_eq!(own, within);
@@ -215,7 +219,7 @@ fn a_database_is_read_for_another_backend() {
     drop(databases);
     let whole = task(&shared, "whole", all(), MAX_PARALLELISM);
     let fetched = fetch(taken.as_ref(), &whole, 0);
-    whole.restore(&uid(), &[fetched]).unwrap();
+    whole.restore(&uid(), &[fetched], &names()).unwrap();
     assert_eq!(rows, contents(store(&whole).as_mut(), groups).len());
     let error = read("nothing", &mut rows).unwrap_err();
     assert!(error.to_string().contains("no state \"nothing\"; it has"), "{error}");
@@ -234,7 +238,7 @@ fn a_state_begins_and_ceases_to_expire() {
     for (turn, schema) in [&expiring, &plain, &plain, &expiring].into_iter().enumerate() {
         let next = task(&shared, &format!("turn-{turn}"), all(), MAX_PARALLELISM);
         let fetched = fetch(taken.as_ref(), &next, 0);
-        next.restore(&uid(), &[fetched]).unwrap();
+        next.restore(&uid(), &[fetched], &names()).unwrap();
         let mut restored = store(&next);
         let state = restored.open_state(name, schema, 42).unwrap();
         let everything = Scope { groups: all(), within: Within::Any };
@@ -283,6 +287,19 @@ fn compaction_drops_what_has_expired() {
 }
 
 #[test]
+fn states_that_are_not_wanted_are_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let (_pair, [taken, _]) = filled(&databases, 9);
+    let next = task(&shared, "next", all(), MAX_PARALLELISM);
+    let fetched = fetch(taken.as_ref(), &next, 0);
+    next.restore(&uid(), &[fetched], &names()[1..]).unwrap();
+    let found = contents(store(&next).as_mut(), all());
+    assert!(found.iter().all(|(state, ..)| *state > 0) && !found.is_empty());
+}
+
+#[test]
 fn a_damaged_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let shared = rocksdb(dir.path(), "a");
@@ -299,7 +316,7 @@ fn a_damaged_file_is_named() {
             bytes[middle] ^= 0x10;
             std::fs::write(&path, bytes).unwrap();
         }
-        let restored = broken.restore(&uid(), &[folder]).and_then(|_| {
+        let restored = broken.restore(&uid(), &[folder], &names()).and_then(|_| {
             let mut store = broken.open(&uid())?;
             for (name, schema) in states() {
                 let state = store.open_state(name, &schema, 0)?;

@@ -14,7 +14,7 @@ fn all_defects_are_reported_in_the_order_of_lines() {
 version: 2
 name: x
 settngs: {}
-settings: { parallelism: 0, state: { backend: rocksdb }, checkpoint: { interval: 10 } }
+settings: { parallelism: 0, state: { backend: rokcsdb }, checkpoint: { interval: 10 } }
 sources:
   a: { generate: {}, watermrk: { column: t } }
   a/b: { generate: {} }
@@ -28,7 +28,7 @@ sinks:
 line 1: version: version 2 is not known; this release reads version 1
 line 3: settngs: unknown key \"settngs\"; did you mean \"settings\"? keys: version, name, settings, sources, transforms, sinks
 line 4: settings.parallelism: a whole number from 1 to 32768 is expected, found \"0\"
-line 4: settings.state.backend: `rocksdb` is not in this release; there are: memory, fs, filesystem, hashmap
+line 4: settings.state.backend: \"rokcsdb\" is not known; did you mean \"rocksdb\"?; there are: memory, fs, rocksdb, filesystem, hashmap
 line 4: settings.checkpoint.interval: \"10\" has no unit; write a duration such as 10s or 10ms
 line 6: sources.a.watermrk: unknown key \"watermrk\"; did you mean \"watermark\"? keys: watermark, bad_records, parallelism
 line 7: sources.a/b: a name must not contain /

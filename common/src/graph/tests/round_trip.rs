@@ -85,7 +85,7 @@ fn settings() -> impl Strategy<Value = GraphSettings> {
     (
         prop::option::of(1u32..=100),
         prop::option::of(100u32..=32_768),
-        prop::option::of(prop_oneof![Just(BackendKind::Memory), Just(BackendKind::Fs)]),
+        prop::option::of(prop_oneof![Just(BackendKind::Memory), Just(BackendKind::Fs), Just(BackendKind::Rocksdb)]),
         prop::option::of(0u64..=1 << 30),
         prop::option::of(0u64..=1 << 20),
         prop::option::of(checkpoint()),

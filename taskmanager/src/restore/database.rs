@@ -1,0 +1,208 @@
+//! Restoring databases: their files are fetched beside the task's own, verified, and become its database; or where the backend
+//! is another one, they are read and forgotten.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::time::Instant;
+
+use arrow::array::{ArrayRef, UInt16Array};
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::record_batch::RecordBatch;
+use futures::{StreamExt, TryStreamExt};
+use levada_common::checkpoint::{DatabaseFile, StateKind};
+use levada_common::fault::{Failure, Fault, Faulty, Retry};
+use levada_common::ids::{TaskId, Uid};
+use levada_common::keys::{KeyGroupRange, key_group, key_groups as hash_groups, key_hash};
+use levada_common::plan::BackendKind;
+use levada_common::storage::Storage;
+use levada_proto::convert::{RestorePlace, RestoreState};
+use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX};
+use levada_state_rocksdb::{TaskDatabases, read_database};
+
+use super::{Restored, Restorer};
+use crate::upload::key_groups;
+
+/// Files of one database that are fetched at once.
+const FILES_AT_ONCE: usize = 4;
+
+/// A database that a task had, or one of several that it is made of.
+struct Source {
+    uid: Uid,
+    directory: String,
+    files: Arc<[DatabaseFile]>,
+    states: Vec<RestoreState>,
+}
+
+impl Restorer {
+    /// Restores what a task had in databases, into databases on the rocksdb backend, else as rows.
+    pub(super) async fn restore_databases(
+        &self,
+        task: TaskId,
+        states: Vec<RestoreState>,
+        waker: Waker,
+        restored: &mut Restored,
+    ) -> Result<(), Failure> {
+        let is_own_backend = self.plan.settings.backend == BackendKind::Rocksdb;
+        if states.is_empty() && !is_own_backend {
+            return Ok(());
+        }
+        let range = (key_groups(&self.plan, task, StateKind::Keyed), self.plan.max_parallelism);
+        let databases = self.databases.of_task(self.attempt, task, range, waker)?;
+        for sources in by_operator(states) {
+            let folders = self.fetch_all(&databases, &sources).await?;
+            match is_own_backend {
+                true => self.become_database(&databases, sources, folders, restored).await?,
+                false => self.read_rows(range, sources, folders, restored).await?,
+            }
+        }
+        restored.databases = is_own_backend.then_some(databases);
+        Ok(())
+    }
+
+    /// Fetches the databases of one operator, one after the other; the files of each at once.
+    async fn fetch_all(&self, databases: &TaskDatabases, sources: &[Source]) -> Result<Vec<PathBuf>, Failure> {
+        let mut folders = Vec::with_capacity(sources.len());
+        for (number, source) in sources.iter().enumerate() {
+            let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
+            let (started, folder) = (Instant::now(), databases.fetch_folder(&source.uid, number));
+            let made = tokio::fs::create_dir_all(&folder).await;
+            made.map_err(|error| Failure::external(format!("making \"{}\" failed: {error}", folder.display())))?;
+            let storage = self.directory(&source.directory);
+            let storage = storage.map_err(|error| Failure::external(format!("\"{}\": {error}", source.directory)))?;
+            let fetched = source.files.iter().map(|file| fetch_file(&storage, source, file, &folder));
+            let fetched: Vec<_> = fetched.collect();
+            let sizes: Vec<u64> = futures::stream::iter(fetched).buffer_unordered(FILES_AT_ONCE).try_collect().await?;
+            let bytes: u64 = sizes.iter().sum();
+            self.databases.traffic().fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+            let took_ms = started.elapsed().as_millis() as u64;
+            tracing::info!(operator = %source.uid, from = source.directory, files = sizes.len(), bytes, took_ms, "a database was fetched");
+            folders.push(folder);
+        }
+        Ok(folders)
+    }
+
+    /// Makes the operator's database of those that were fetched.
+    async fn become_database(
+        &self,
+        databases: &Arc<TaskDatabases>,
+        sources: Vec<Source>,
+        folders: Vec<PathBuf>,
+        restored: &mut Restored,
+    ) -> Result<(), Failure> {
+        let uid = sources[0].uid.clone();
+        let mut names: Vec<String> = sources.iter().flat_map(|source| &source.states).map(|state| state.name.clone()).collect();
+        names.dedup();
+        let (of_task, of_uid) = (Arc::clone(databases), uid.clone());
+        let base = blocking(move || of_task.restore(&of_uid, &folders, &names).map_err(|error| error.to_failure())).await?;
+        let base = base.map(|base| &sources[base]);
+        if let Some(base) = base.filter(|base| self.own_directory.as_ref() == Some(&base.directory)) {
+            restored.reusable.push((uid, Arc::clone(&base.files)));
+        }
+        Ok(())
+    }
+
+    /// Reads the rows of databases that were fetched, for a backend that has none.
+    async fn read_rows(
+        &self,
+        range: (KeyGroupRange, u32),
+        sources: Vec<Source>,
+        folders: Vec<PathBuf>,
+        restored: &mut Restored,
+    ) -> Result<(), Failure> {
+        for (source, folder) in sources.into_iter().zip(folders) {
+            for state in source.states {
+                let shared = self.databases.shared().map_err(|error| Failure::external(error.to_string()))?;
+                let (uid, name, from) = (state.uid.clone(), state.name.clone(), folder.clone());
+                let batches = blocking(move || {
+                    let mut batches: Vec<RecordBatch> = Vec::new();
+                    let read = read_database(&shared, &uid, &from, &name, range, &mut |batch| {
+                        batches.push(with_groups(&batch, range.1));
+                        std::ops::ControlFlow::Continue(())
+                    });
+                    read.map(|()| batches).map_err(|error| error.to_failure())
+                });
+                restored.add(&state, batches.await?);
+            }
+            if let Err(error) = tokio::fs::remove_dir_all(&folder).await {
+                tracing::warn!(path = %folder.display(), %error, "a fetched database stays behind until the task starts");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The databases of each operator, each once whatever the number of its states.
+fn by_operator(states: Vec<RestoreState>) -> Vec<Vec<Source>> {
+    let mut operators: Vec<Vec<Source>> = Vec::new();
+    for state in states {
+        let RestorePlace::Database { directory, files, .. } = &state.place else { continue };
+        let (directory, files) = (directory.clone(), Arc::clone(files));
+        let place = operators.iter().position(|sources| sources[0].uid == state.uid).unwrap_or_else(|| {
+            operators.push(Vec::new());
+            operators.len() - 1
+        });
+        let sources = &mut operators[place];
+        let same = |source: &&mut Source| source.directory == directory && source.files == files;
+        match sources.iter_mut().find(same) {
+            Some(source) => source.states.push(state),
+            None => sources.push(Source { uid: state.uid.clone(), directory, files, states: vec![state] }),
+        }
+    }
+    operators
+}
+
+/// The rows with their key groups before them, as a file has them.
+fn with_groups(batch: &RecordBatch, max_parallelism: u32) -> RecordBatch {
+    let schema = batch.schema();
+    let columns = schema.fields().iter().zip(batch.columns());
+    let keys: Vec<ArrayRef> =
+        columns.filter(|(field, _)| field.name().starts_with(KEY_PREFIX)).map(|(_, column)| Arc::clone(column)).collect();
+    let mut groups = Vec::with_capacity(batch.num_rows());
+    match keys.is_empty() {
+        true => groups.resize(batch.num_rows(), key_group(key_hash(&[]), max_parallelism)),
+        false => hash_groups(&keys, max_parallelism, &mut groups),
+    }
+    let group = Arc::new(Field::new(KEY_GROUP_COLUMN, DataType::UInt16, false));
+    let fields: Vec<_> = std::iter::once(group).chain(schema.fields().iter().cloned()).collect();
+    let groups: ArrayRef = Arc::new(UInt16Array::from(groups));
+    let columns = std::iter::once(groups).chain(batch.columns().iter().cloned()).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("columns of one length")
+}
+
+/// Fetches a file, verifies it and puts it into the folder; answers its size.
+async fn fetch_file(storage: &Storage, source: &Source, file: &DatabaseFile, folder: &Path) -> Result<u64, Failure> {
+    let text = || format!("\"{}/{}\" of the database of operator \"{}\"", source.directory, file.path, source.uid);
+    let read = storage.get(&file.path).await;
+    let bytes = read.map_err(|error| Failure::external(format!("reading {} failed: {error}", text())))?;
+    let corrupt = |what: String| Failure {
+        message: format!("corrupt handle {}: {what}", text()),
+        fault: Fault::External,
+        retry: Retry::Never,
+    };
+    if bytes.len() as u64 != file.length {
+        return Err(corrupt(format!("want {} bytes, got {}", file.length, bytes.len())));
+    }
+    let (path, expected) = (folder.join(&file.name), file.crc32c);
+    blocking(move || {
+        let found = crc32c::crc32c(&bytes);
+        if found != expected {
+            return Ok(Err(found));
+        }
+        let written = std::fs::write(&path, &bytes);
+        written.map(Ok).map_err(|error| Failure::external(format!("writing \"{}\" failed: {error}", path.display())))
+    })
+    .await?
+    .map_err(|found| corrupt(format!("want CRC-32C {expected:08x}, got {found:08x}")))?;
+    Ok(file.length)
+}
+
+/// Does work that blocks on a thread for it.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Failure::internal(format!("restoring a database failed: {error}"))))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! From a store through an upload and a restore to another store, on files.
+
+use std::collections::BTreeSet;
+
+use arrow::array::{AsArray, Int64Array};
+use arrow::datatypes::{Int64Type, UInt16Type};
+use levada_common::checkpoint::{Handle, StateHandle};
+use levada_common::ids::{CheckpointId, SubtaskIndex};
+use levada_common::plan::JobSettings;
+use levada_common::state_schema::{StateSchema, StateShape};
+use levada_common::types::{Column, LogicalType};
+use levada_proto::convert::state_from_message;
+use levada_state::cold::{Change, ColdStateId, ColdStore, ColdStores, Scope, Within};
+use levada_state::snapshot::{Contents, StateMeta, StatePart};
+
+use super::*;
+use crate::databases::Databases;
+use crate::testing::{TestJobManager, Told, attempt, databases_in, plan, settings, task};
+use crate::upload::{Destination, Taken, Uploads};
+
+const FRAME: u64 = 10 << 20;
+
+/// A job on files and databases, both in a folder.
+struct Rig {
+    dir: tempfile::TempDir,
+    job_manager: TestJobManager,
+    databases: Arc<Databases>,
+    uploads: Arc<Uploads>,
+}
+
+fn uid() -> Uid {
+    Uid::new("counts")
+}
+
+fn schema() -> Arc<StateSchema> {
+    Arc::new(StateSchema {
+        shape: StateShape::Value,
+        keys: vec![Column::new("k", LogicalType::Int64, true)],
+        values: vec![Column::new("value", LogicalType::Int64, false)],
+        ..StateSchema::default()
+    })
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let (dir, job_manager) = (tempfile::tempdir().unwrap(), TestJobManager::start().await);
+        let databases = Arc::new(databases_in(&dir.path().join("data")));
+        let settings = Self::settings(&dir, BackendKind::Rocksdb);
+        let plan = Arc::new(plan(settings, "end", "collect"));
+        let destination = Destination::of(attempt(1).job, &plan.settings, FRAME).unwrap();
+        let pool = tokio::runtime::Handle::current();
+        let uploads =
+            Uploads::new(attempt(1), plan, job_manager.calls(FRAME), destination, Arc::clone(databases.traffic()), pool);
+        Self { dir, job_manager, databases, uploads }
+    }
+
+    fn settings(dir: &tempfile::TempDir, backend: BackendKind) -> JobSettings {
+        let mut settings = JobSettings { backend, inline_threshold_bytes: 0, ..settings() };
+        settings.checkpoint.dir = Some(format!("file://{}", dir.path().join("checkpoints").display()));
+        settings
+    }
+
+    /// The job's folder of checkpoints.
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("checkpoints").join(attempt(1).job.to_string())
+    }
+
+    fn files(&self, folder: &str) -> BTreeSet<String> {
+        let entries = std::fs::read_dir(self.folder().join(folder)).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    fn restorer(&self, backend: BackendKind) -> Arc<Restorer> {
+        let plan = Arc::new(plan(Self::settings(&self.dir, backend), "end", "collect"));
+        let own = Some(format!("file://{}", self.folder().display()));
+        Restorer::new(attempt(1), plan, self.job_manager.calls(FRAME), Arc::clone(&self.databases), own)
+    }
+
+    async fn restore(&self, backend: BackendKind, states: &[StateHandle]) -> Result<Restored, Failure> {
+        let directory = format!("file://{}", self.folder().display());
+        let states = states.iter().map(|state| {
+            let Handle::Database { files, family } = state.handle.clone() else { panic!("{:?}", state.handle) };
+            RestoreState {
+                uid: state.uid.clone(),
+                name: state.name.clone(),
+                kind: state.kind,
+                schema: Arc::clone(&state.schema),
+                subtask: state.subtask,
+                key_groups: state.key_groups,
+                rows: state.rows,
+                crc32c: state.crc32c,
+                length: 0,
+                place: RestorePlace::Database { directory: directory.clone(), files, family },
+                entries: 0..state.rows,
+            }
+        });
+        self.restorer(backend).restore(task(0, 0), states.collect(), Waker::noop().clone()).await
+    }
+
+    /// Takes a snapshot of a store and uploads it.
+    async fn snapshot(&mut self, store: &mut dyn ColdStore, checkpoint: u64) -> Vec<StateHandle> {
+        let snapshot = store.begin_snapshot();
+        store.complete_snapshot();
+        let part = |name: &str| {
+            let meta = StateMeta { uid: uid(), name: name.into(), kind: StateKind::Keyed, schema: schema() };
+            StatePart { meta, contents: Contents::Database(Arc::clone(&snapshot)) }
+        };
+        let (task, checkpoint) = (task(0, 0), CheckpointId(checkpoint));
+        let parts = vec![part("a"), part("b")];
+        self.uploads.submit(Taken { task, checkpoint, finished: false, parts, durable: Vec::new(), sync_ns: 1 });
+        match self.job_manager.told.recv().await.unwrap() {
+            Told::Acknowledged(request) => {
+                let states = request.states.iter();
+                states.map(|state| state_from_message(SubtaskIndex(0), state.clone()).unwrap()).collect()
+            }
+            other => panic!("not an acknowledgement: {other:?}"),
+        }
+    }
+}
+
+fn open(databases: &TaskDatabases) -> Box<dyn ColdStore> {
+    let mut store = databases.open(&uid()).unwrap();
+    store.open_state("a", &schema(), 0).unwrap();
+    store.open_state("b", &schema(), 0).unwrap();
+    store
+}
+
+fn write(store: &mut dyn ColdStore, state: u32, keys: std::ops::Range<i64>) {
+    let state = ColdStateId(state);
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(keys.clone().collect::<Int64Array>()), Arc::new(keys.map(|key| key * 7).collect::<Int64Array>())];
+    let rows = RecordBatch::try_new(Arc::clone(store.layout(state).columns()), columns).unwrap();
+    store.change(state, Change { deletes: None, upserts: Some(rows) }).unwrap();
+}
+
+fn rows(store: &mut dyn ColdStore, state: u32) -> usize {
+    let everything = Scope { groups: KeyGroupRange::all(128), within: Within::Any };
+    store.scan(ColdStateId(state), everything).unwrap().map(|rows| rows.unwrap().num_rows()).sum()
+}
+
+fn shared_files(states: &[StateHandle]) -> BTreeSet<String> {
+    let Handle::Database { files, .. } = &states[0].handle else { panic!("{:?}", states[0]) };
+    files.iter().filter(|file| file.is_shared()).map(|file| file.path.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_checkpoint_writes_only_what_is_new_and_is_restored_into_every_backend() {
+    let mut rig = Rig::new().await;
+    let first = rig.restore(BackendKind::Rocksdb, &[]).await.unwrap().databases.unwrap();
+    let mut store = open(&first);
+    write(store.as_mut(), 0, 0..5_000);
+    write(store.as_mut(), 1, 0..50);
+    let one = rig.snapshot(store.as_mut(), 1).await;
+    rig.uploads.complete(CheckpointId(1));
+    write(store.as_mut(), 1, 40..60);
+    let two = rig.snapshot(store.as_mut(), 2).await;
+    let (had, has) = (shared_files(&one), shared_files(&two));
+    assert!(had.is_subset(&has) && has.len() > had.len(), "{had:?} {has:?}");
+    assert_eq!(rig.files("shared").len(), has.len(), "nothing was written twice");
+    assert!(two.iter().all(|state| state.name != "a" || state.rows == 5_000));
+    drop((store, first));
+
+    let restored = rig.restore(BackendKind::Rocksdb, &two).await.unwrap();
+    assert_eq!(restored.reusable.len(), 1);
+    let mut store = open(restored.databases.as_ref().unwrap());
+    assert_eq!((rows(store.as_mut(), 0), rows(store.as_mut(), 1)), (5_000, 60));
+    for (uid, files) in restored.reusable {
+        rig.uploads.restored(task(0, 0), uid, files);
+    }
+    let three = rig.snapshot(store.as_mut(), 3).await;
+    assert_eq!(shared_files(&three), has, "a restored database has the files that it was made of");
+
+    let restored = rig.restore(BackendKind::Fs, &two).await.unwrap();
+    assert!(restored.databases.is_none());
+    let of_b = &restored.states[&uid()].iter().find(|state| state.name == "b").unwrap().batches;
+    let mut found: Vec<(i64, i64)> = Vec::new();
+    for batch in of_b {
+        let number = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec();
+        assert_eq!(batch.column(0).as_primitive::<UInt16Type>().len(), batch.num_rows());
+        found.extend(number("key.k").into_iter().zip(number("value")));
+    }
+    found.sort_unstable();
+    assert_eq!(found, (0..60).map(|key| (key, key * 7)).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_for_nothing_goes_and_is_never_referred_to() {
+    let mut rig = Rig::new().await;
+    let databases = rig.restore(BackendKind::Rocksdb, &[]).await.unwrap().databases.unwrap();
+    let mut store = open(&databases);
+    write(store.as_mut(), 0, 0..100);
+    let one = rig.snapshot(store.as_mut(), 1).await;
+    rig.uploads.complete(CheckpointId(1));
+    rig.job_manager.accepts.store(false, Ordering::SeqCst);
+    write(store.as_mut(), 0, 50..200);
+    let refused = shared_files(&rig.snapshot(store.as_mut(), 2).await);
+    rig.uploads.give_up(CheckpointId(2));
+    rig.job_manager.accepts.store(true, Ordering::SeqCst);
+    let three = shared_files(&rig.snapshot(store.as_mut(), 3).await);
+    rig.uploads.settled().await;
+    let new = |files: &BTreeSet<String>| files.difference(&shared_files(&one)).cloned().collect::<BTreeSet<_>>();
+    assert!(!new(&refused).is_empty() && new(&refused).is_disjoint(&three), "{refused:?} {three:?}");
+    let there: BTreeSet<String> = rig.files("shared").into_iter().map(|name| format!("shared/{name}")).collect();
+    assert_eq!(there, shared_files(&one).union(&three).cloned().collect());
+    assert!(rig.files("chk-2").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_flipped_bit_in_any_file_is_found_and_named() {
+    let mut rig = Rig::new().await;
+    let databases = rig.restore(BackendKind::Rocksdb, &[]).await.unwrap().databases.unwrap();
+    let mut store = open(&databases);
+    write(store.as_mut(), 0, 0..100);
+    let states = rig.snapshot(store.as_mut(), 1).await;
+    let Handle::Database { files, .. } = &states[0].handle else { panic!("{:?}", states[0]) };
+    assert!(files.len() >= 3);
+    for file in files.iter() {
+        let path = rig.folder().join(&file.path);
+        let whole = std::fs::read(&path).unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        std::fs::write(&path, &flipped).unwrap();
+        let failure = rig.restore(BackendKind::Rocksdb, &states).await.err().unwrap();
+        assert!(failure.message.contains(&file.path) && failure.message.contains("CRC-32C"), "{failure}");
+        assert_eq!(failure.retry, Retry::Never);
+        std::fs::write(&path, &flipped[..whole.len() - 1]).unwrap();
+        let failure = rig.restore(BackendKind::Memory, &states).await.err().unwrap();
+        assert!(failure.message.contains(&format!("want {} bytes", whole.len())), "{failure}");
+        std::fs::write(&path, whole).unwrap();
+    }
+    assert!(rig.restore(BackendKind::Rocksdb, &states).await.is_ok());
+}
