@@ -9,7 +9,7 @@ use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 use levada_state::cold::{ColdError, RowLayout};
-use rocksdb::{BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, WriteBatch};
+use rocksdb::{BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, Options, WriteBatch};
 
 use crate::description::{DESCRIPTION_KEY, DescribedState, Description};
 use crate::descriptors::Grant;
@@ -37,6 +37,8 @@ pub struct Database {
     pub directory: Arc<TaskDirectory>,
     description: Mutex<Description>,
     expiries: Mutex<Vec<(String, Arc<AtomicI64>)>>,
+    /// Options of families that were made later: the crate does not keep their filters for the database, which calls them.
+    later_options: Mutex<Vec<Options>>,
     _descriptors: Grant,
 }
 
@@ -116,6 +118,7 @@ impl Database {
             directory: Arc::clone(directory),
             description: Mutex::new(description),
             expiries: Mutex::new(expiries),
+            later_options: Mutex::default(),
             _descriptors: descriptors,
         };
         database.write_description().map_err(|error| fail(Arc::new(error)))?;
@@ -158,7 +161,9 @@ impl Database {
         let name = if name == "default" { "default+".to_owned() } else { name.to_owned() };
         let expired_until_ms = Arc::new(AtomicI64::new(NEVER_EXPIRED));
         let options = options::family(self.shared.profile, &self.shared.memory.cache, Arc::clone(&expired_until_ms));
-        self.db.create_cf(&name, &options).map_err(|error| self.open_error(Arc::new(error)))?;
+        let made = self.db.create_cf(&name, &options);
+        lock(&self.later_options).push(options);
+        made.map_err(|error| self.open_error(Arc::new(error)))?;
         lock(&self.expiries).push((name.clone(), expired_until_ms));
         Ok(name)
     }
