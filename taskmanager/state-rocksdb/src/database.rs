@@ -101,15 +101,12 @@ impl Database {
         });
         let with_options: Vec<_> = with_options.collect();
         let db = Db::open_cf_descriptors(&options, &path, with_options).map_err(|error| fail(Arc::new(error)))?;
-        let description = match exists {
-            true => {
-                let json = db.get(DESCRIPTION_KEY).map_err(|error| fail(Arc::new(error)))?;
-                let mut found = Description::from_json(json.as_deref()).map_err(|error| fail(Arc::new(error)))?;
-                found.key_groups = key_groups;
-                found
-            }
-            false => Description::new(max_parallelism, key_groups),
-        };
+        let mut description = Description::new(max_parallelism, key_groups);
+        if exists {
+            let json = db.get(DESCRIPTION_KEY).map_err(|error| fail(Arc::new(error)))?;
+            let had = Description::from_json(json.as_deref()).map_err(|error| fail(Arc::new(error)))?;
+            (description.max_parallelism, description.states) = (had.max_parallelism, had.states);
+        }
         let database = Self {
             db,
             uid: uid.clone(),
@@ -142,10 +139,12 @@ impl Database {
             None => self.add_family(name)?,
         };
         {
+            let described = DescribedState { name: name.into(), family: family.clone(), schema: Arc::clone(schema) };
             let mut description = lock(&self.description);
-            description.states.retain(|state| state.name != name);
-            let schema = Arc::clone(schema);
-            description.states.push(DescribedState { name: name.into(), family: family.clone(), schema });
+            match description.states.iter_mut().find(|state| state.name == name) {
+                Some(state) => *state = described,
+                None => description.states.push(described),
+            }
         }
         self.write_description().map_err(|error| self.open_error(Arc::new(error)))?;
         let expiries = lock(&self.expiries);
@@ -195,10 +194,14 @@ impl Database {
         self.db.cf_handle(family).expect("families that were opened stay")
     }
 
-    /// Writes what the database says of itself. It is in the next checkpoint, which flushes it.
+    /// Writes what the database says of itself, where that has changed. It is in the next checkpoint, which flushes it.
     pub fn write_description(&self) -> Result<(), rocksdb::Error> {
+        let json = lock(&self.description).to_json();
+        if self.db.get(DESCRIPTION_KEY)?.as_deref() == Some(json.as_slice()) {
+            return Ok(());
+        }
         let mut batch = WriteBatch::new();
-        batch.put(DESCRIPTION_KEY, lock(&self.description).to_json());
+        batch.put(DESCRIPTION_KEY, json);
         self.db.write_opt(batch, &options::write())
     }
 

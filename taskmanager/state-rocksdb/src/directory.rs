@@ -1,4 +1,4 @@
-//! Working directories: `<data dir>/levada-<owner>/<job>/<attempt>/<task>/<operator>`.
+//! Working directories: `<data dir>/levada-<owner>/<job>/<attempt>/<task>.<number>/<operator>`.
 //!
 //! A process holds a lock on `levada-<owner>.lock` beside its folder for as long as it lives. Whoever starts removes the folders
 //! whose lock nobody holds: what killed processes left. Invariant: a folder is made after its lock is held, so that one of a
@@ -71,11 +71,12 @@ impl WorkingDirectories {
 
     /// A folder for a task, on the next data directory in turn. `parts` name it: job, attempt, task.
     pub fn task(self: &Arc<Self>, parts: &[String]) -> Result<Arc<TaskDirectory>, WorkingDirectoryError> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.roots.len();
-        let mut path = self.roots[turn].folder.clone();
-        path.extend(parts.iter().map(|part| folder_name(part)));
-        // One of the same name is of an earlier try that is over.
-        remove(&path).map_err(failed("emptying", &path))?;
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut path = self.roots[turn % self.roots.len()].folder.clone();
+        let (last, before) = parts.split_last().expect("a task has a name");
+        path.extend(before.iter().map(|part| folder_name(part)));
+        // The number makes it nobody else's, whatever else of the same name has not ended yet.
+        path.push(format!("{}.{turn}", folder_name(last)));
         fs::create_dir_all(&path).map_err(failed("making", &path))?;
         Ok(Arc::new(TaskDirectory { path, _root: Arc::clone(self) }))
     }
