@@ -5,6 +5,9 @@ set -euo pipefail
 missing=()
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v make >/dev/null || missing+=(make)
+# RocksDB is compiled from C++, and its bindings are made with libclang.
+command -v g++ >/dev/null || missing+=(g++)
+compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || ldconfig -p 2>/dev/null | grep -q 'libclang.*\.so' || missing+=(libclang-dev)
 command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
