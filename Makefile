@@ -12,6 +12,7 @@ help: ## list the commands
 demo: setup ## word count and a Nexmark window job on three processes, one killed on the way, checked
 	@deploy/demo.sh
 
+test: export LEVADA_SETUP = test
 test: setup ## everything that must hold; ends in one summary line
 	@integration-tests/run.sh
 

@@ -11,6 +11,9 @@ compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || ldconfig -p 2>/dev/
 command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
+# the HDFS that tests start
+[ "${LEVADA_SETUP:-}" != test ] || command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+
 if [ "${#missing[@]}" -gt 0 ]; then
   echo "setup: installing ${missing[*]}"
   sudo=""

@@ -4,10 +4,12 @@
 pub mod bids;
 pub mod digest;
 pub mod feed;
+pub mod http_proxy;
 pub mod nodes;
 pub mod process;
 pub mod proxy;
 pub mod queries;
+pub mod services;
 pub mod streams;
 pub mod text;
 pub mod usage;

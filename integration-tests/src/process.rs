@@ -28,11 +28,14 @@ pub struct Setup {
     pub slots: u32,
     /// Settings of every process, `key=value`.
     pub settings: Vec<String>,
+    /// Environment variables of every process, beside its own.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { task_managers: 2, slots: 2, settings: vec!["heartbeat.interval=500ms".into(), "heartbeat.timeout=3s".into()] }
+        let settings = vec!["heartbeat.interval=500ms".into(), "heartbeat.timeout=3s".into()];
+        Self { task_managers: 2, slots: 2, settings, environment: Vec::new() }
     }
 }
 
@@ -48,7 +51,7 @@ pub struct Processes {
 }
 
 /// The folder of the built programs: that of the running one, or the one above it for a test.
-fn programs() -> anyhow::Result<PathBuf> {
+pub(crate) fn programs() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let folder = own.parent().context("a program lies in a folder")?;
     let folder = if folder.ends_with("deps") { folder.parent().context("deps lies in a folder")? } else { folder };
@@ -104,6 +107,7 @@ impl Processes {
         for setting in self.setup.settings.iter().chain(settings) {
             command.arg("--set").arg(setting);
         }
+        command.envs(self.setup.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         command.spawn().with_context(|| format!("starting {name}"))
     }
@@ -191,6 +195,11 @@ impl Processes {
     /// Submits a job graph.
     pub async fn submit(&self, graph: &str) -> anyhow::Result<String> {
         self.client().await?.submit(graph, "test.yaml", 0).await
+    }
+
+    /// The job's status now.
+    pub async fn describe(&self, job: &str) -> anyhow::Result<JobStatus> {
+        self.client().await?.describe(job).await
     }
 
     /// Waits until `holds` is true of the job's status.

@@ -9,11 +9,9 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use levada_common::checkpoint::{CheckpointMetadata, DeclineReason, TaskSnapshot};
-use levada_common::fault::{Faulty, Retry};
 use levada_common::ids::{CheckpointId, JobId};
-use levada_common::storage::{Storage, StorageError};
+use levada_common::storage::{Storage, StorageError, retried};
 use levada_proto::metadata;
-use rand::Rng;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tracing::warn;
@@ -22,9 +20,6 @@ use crate::driver::Job;
 
 /// Time in which a checkpoint directory must prove itself.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// First and longest pause between tries.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Files of one job that are deleted at a time.
 const DELETES_MAX: usize = 16;
@@ -101,7 +96,8 @@ impl Checkpoints {
             }
             let bytes =
                 tokio::task::spawn_blocking(move || metadata::encode(metadata)).await.map_err(|e| finalize(e.to_string()))?;
-            retried(deadline, || storage.put(&path, bytes.clone())).await.map_err(finalize)?;
+            let written = retried(deadline, || storage.put(&path, bytes.clone())).await;
+            written.map_err(|error| finalize(error.to_string()))?;
             Ok(uri)
         })
     }
@@ -150,42 +146,23 @@ async fn delete(
     whole: bool,
     deadline: Instant,
 ) -> Result<(), String> {
+    let text = |error: StorageError| error.to_string();
     let one = |path: String| async move {
         let _permit = deletes.acquire().await.map_err(|error| error.to_string())?;
-        retried(deadline, || storage.delete(&path)).await
+        retried(deadline, || storage.delete(&path)).await.map_err(text)
     };
     if whole {
         one(format!("{folder}/_metadata")).await?;
     }
+    // What is in the folder goes with it.
+    let inside = format!("{folder}/");
+    let files = files.into_iter().filter(|path| !whole || !path.starts_with(&inside));
     let results: Vec<Result<(), String>> = stream::iter(files).map(one).buffer_unordered(DELETES_MAX).collect().await;
     if whole {
         let _permit = deletes.acquire().await.map_err(|error| error.to_string())?;
-        retried(deadline, || storage.delete_all(folder)).await?;
+        retried(deadline, || storage.delete_all(folder)).await.map_err(text)?;
     }
     results.into_iter().collect()
-}
-
-/// Tries until it works, cannot work, or `deadline`. The error is the last one's text.
-async fn retried<T, F>(deadline: Instant, operation: impl Fn() -> F) -> Result<T, String>
-where
-    F: Future<Output = Result<T, StorageError>>,
-{
-    let mut pause = PAUSE.0;
-    let mut last = None;
-    loop {
-        match tokio::time::timeout_at(deadline, operation()).await {
-            Ok(Ok(value)) => return Ok(value),
-            Ok(Err(error)) if error.retry() == Retry::Never => return Err(error.to_string()),
-            Ok(Err(error)) => last = Some(error.to_string()),
-            Err(_) => return Err(last.unwrap_or_else(|| "it took too long".into())),
-        }
-        let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
-        if Instant::now() + jittered >= deadline {
-            return Err(last.unwrap_or_default());
-        }
-        tokio::time::sleep(jittered).await;
-        pause = (pause * 2).min(PAUSE.1);
-    }
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ impl JobManager {
     /// `declarations` are the connectors built in; TaskManagers bring their own with their registration.
     /// Errors: `Listen` where a port cannot be had.
     pub async fn start(config: JobManagerConfig, declarations: Declarations) -> Result<JobManagerHandle, JobManagerError> {
+        config.storage.install();
         let grpc_listener = listen("gRPC", &config.bind, config.port).await?;
         let http_listener = listen("HTTP", &config.bind, config.http_port).await?;
         let (grpc, http) = (local_address("gRPC", &grpc_listener)?, local_address("HTTP", &http_listener)?);

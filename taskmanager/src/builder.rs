@@ -86,6 +86,7 @@ impl Builder {
     ///
     /// Errors: as `TaskManagerError` says; nothing runs then.
     pub async fn start(self) -> Result<TaskManager, TaskManagerError> {
+        self.config.storage.install();
         let (data, data_local) = listen(&self.config.bind, self.config.data_port, "taskmanager.data_port")?;
         let (http, http_local) = listen(&self.config.bind, self.config.http_port, "taskmanager.http_port")?;
         let data_address = HostPort::new(&self.config.advertise, data_local.port()).to_string();

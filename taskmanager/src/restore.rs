@@ -7,6 +7,7 @@ mod database;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
@@ -14,12 +15,13 @@ use levada_common::checkpoint::{DatabaseFile, StateKind};
 use levada_common::fault::{Failure, Fault, Retry};
 use levada_common::ids::{AttemptId, TaskId, Uid};
 use levada_common::plan::Plan;
-use levada_common::storage::{Storage, StorageError};
+use levada_common::storage::{Storage, StorageError, retried};
 use levada_engine::operator::RestoredState;
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::{decode_range, verify};
 use levada_state_rocksdb::TaskDatabases;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::databases::Databases;
 use crate::rpc::JobManager;
@@ -49,6 +51,9 @@ impl Restored {
 
 /// States that are fetched at once by one deployment.
 const FETCHES_MAX: usize = 8;
+
+/// How long one state is tried to be read before the attempt fails, and is made again where the job's policy says so.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Restores the tasks of one deployment.
 pub struct Restorer {
@@ -98,7 +103,8 @@ impl Restorer {
             RestorePlace::File { directory, path, offset } => {
                 let range = *offset..*offset + state.length;
                 let storage = self.directory(directory).map_err(|error| unreadable(state, directory, &error))?;
-                storage.get_range(path, range).await.map_err(|error| unreadable(state, directory, &error))?
+                let read = retried(Instant::now() + READ_TIMEOUT, || storage.get_range(path, range.clone())).await;
+                read.map_err(|error| unreadable(state, directory, &error))?
             }
             RestorePlace::Database { .. } => unreachable!("databases are restored as a whole"),
         };

@@ -199,7 +199,7 @@ impl Sink for TestSink {
     }
 
     fn prepare(&mut self, checkpoint: CheckpointId) -> Result<Prepared, EngineError> {
-        Ok(Prepared { entries: vec![format!("up to {checkpoint}")], durable: None })
+        Ok(Prepared { entries: vec![format!("up to {checkpoint}")], ..Prepared::default() })
     }
 
     fn commit(&mut self, checkpoint: CheckpointId) -> Result<(), EngineError> {

@@ -7,6 +7,7 @@ use super::HostPort;
 use super::memory::machine_memory_bytes;
 use super::rocksdb::RocksdbProfile;
 use super::tree::{ConfigError, Configuration};
+use crate::storage::{S3Options, StorageOptions};
 
 /// Least budget for inline state that `auto` gives.
 const INLINE_BUDGET_MIN: u64 = 64 << 20;
@@ -55,6 +56,8 @@ pub struct JobManagerConfig {
     pub heartbeat_interval: Duration,
     /// Silence after which a TaskManager is lost.
     pub heartbeat_timeout: Duration,
+    /// How storages are reached.
+    pub storage: StorageOptions,
     /// The log.
     pub log: LogConfig,
 }
@@ -92,6 +95,8 @@ pub struct TaskManagerConfig {
     pub rocksdb_open_files: Option<u64>,
     /// Time that a call may take.
     pub ask_timeout: Duration,
+    /// How storages are reached.
+    pub storage: StorageOptions,
     /// The log.
     pub log: LogConfig,
 }
@@ -126,6 +131,7 @@ impl Configuration {
             ask_timeout: self.ask_timeout()?,
             heartbeat_interval: interval.into(),
             heartbeat_timeout: timeout.into(),
+            storage: self.storage()?,
             log: self.log()?,
         })
     }
@@ -160,6 +166,7 @@ impl Configuration {
             rocksdb_profile: self.rocksdb_profile()?,
             rocksdb_open_files: self.rocksdb_open_files()?,
             ask_timeout: self.ask_timeout()?,
+            storage: self.storage()?,
             log: self.log()?,
         })
     }
@@ -177,6 +184,18 @@ impl Configuration {
         let files = self.rocksdb.open_files;
         check(files.is_none_or(|files| files >= 64), "rocksdb.open_files", files.unwrap_or(0), "at least 64, or auto")?;
         Ok(files)
+    }
+
+    fn storage(&self) -> Result<StorageOptions, ConfigError> {
+        let section = &self.storage.s3;
+        let endpoint = section.endpoint.clone();
+        if let Some(text) = &endpoint {
+            let fits = text.starts_with("http://") || text.starts_with("https://");
+            check(fits, "storage.s3.endpoint", text, "an address that begins with http:// or https://")?;
+        }
+        Ok(StorageOptions {
+            s3: S3Options { endpoint, region: section.region.clone(), path_style: section.path_style, keys: None },
+        })
     }
 
     fn ask_timeout(&self) -> Result<Duration, ConfigError> {
@@ -261,7 +280,13 @@ mod tests {
 
     #[test]
     fn ranges_are_checked() {
-        for bad in ["heartbeat.timeout=15s", "rpc.frame_size=2GiB", "jobmanager.bind=host:1", "log.format=xml"] {
+        for bad in [
+            "heartbeat.timeout=15s",
+            "rpc.frame_size=2GiB",
+            "jobmanager.bind=host:1",
+            "log.format=xml",
+            "storage.s3.endpoint=minio:9000",
+        ] {
             assert!(load(&[bad]).job_manager().is_err(), "{bad}");
         }
         for bad in [

@@ -22,6 +22,7 @@ pub struct Configuration {
     pub(super) network: FractionSection,
     pub(super) state: FractionSection,
     pub(super) rocksdb: RocksdbSection,
+    pub(super) storage: StorageSection,
     pub(super) rpc: RpcSection,
     pub(super) heartbeat: HeartbeatSection,
     pub(super) log: LogSection,
@@ -76,6 +77,22 @@ pub(super) struct RocksdbSection {
     pub(super) profile: String,
     #[serde(deserialize_with = "auto")]
     pub(super) open_files: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StorageSection {
+    pub(super) s3: S3Section,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct S3Section {
+    #[serde(deserialize_with = "auto")]
+    pub(super) endpoint: Option<String>,
+    #[serde(deserialize_with = "auto")]
+    pub(super) region: Option<String>,
+    pub(super) path_style: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -55,6 +55,14 @@ impl Files {
         self.run("read", path, read).await
     }
 
+    pub async fn size(&self, path: &str) -> Result<u64, StorageError> {
+        let size = |path: &Path| match fs::metadata(path)? {
+            metadata if metadata.is_file() => Ok(metadata.len()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        };
+        self.run("read", path, size).await
+    }
+
     pub async fn list(&self, prefix: &str) -> Result<Vec<Stored>, StorageError> {
         let root = Arc::clone(&self.root);
         let list = move |path: &Path| {

@@ -7,7 +7,12 @@ mod error;
 mod files;
 mod location;
 mod objects;
+mod options;
+mod retry;
+mod s3;
+mod staged;
 
+pub mod contract;
 pub mod durable;
 
 #[cfg(test)]
@@ -18,14 +23,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
 pub use error::StorageError;
 pub use location::Location;
+pub use options::{S3Keys, S3Options, StorageOptions};
+pub use retry::{Pauses, retried};
+pub use staged::{Leftover, Staged, StagedWriter, Staging, Upload};
 
 use files::Files;
-use objects::Objects;
+use objects::{Objects, Store};
+use retry::tried;
+
+/// Tries of each step of a probe.
+const PROBE_TRIES: u32 = 3;
 
 /// A file in a storage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,21 +73,50 @@ macro_rules! backend {
 }
 
 impl Storage {
-    /// The storage at `uri`; touches nothing yet.
+    /// The storage at `uri`, reached as this process is told to; touches nothing yet.
     ///
-    /// Errors: the URI has no scheme, no path, names the root directory, or a scheme that this release does not know.
+    /// Errors: the URI has no scheme, no bucket, no path, names the root directory, or a scheme that this release does not know;
+    /// a setting does not fit.
     pub fn open(uri: &str) -> Result<Self, StorageError> {
-        let Location::File(root) = Location::parse(uri)?;
-        Ok(Self { uri: uri.into(), backend: Backend::Files(Files::new(root, Arc::new(durable::RealFileSystem))) })
+        Self::open_with(uri, &StorageOptions::of_process())
+    }
+
+    /// The storage at `uri`, reached as `options` say.
+    pub fn open_with(uri: &str, options: &StorageOptions) -> Result<Self, StorageError> {
+        Self::at(uri, Location::parse(uri)?, options)
+    }
+
+    /// The storage that holds the file or glob `uri`, at its root, and the path there.
+    ///
+    /// Errors: as `open`.
+    pub fn open_file(uri: &str) -> Result<(Self, String), StorageError> {
+        let (location, path) = Location::parse_file(uri)?;
+        let root = uri.strip_suffix(path.as_str()).unwrap_or(uri);
+        Ok((Self::at(root, location, &StorageOptions::of_process())?, path))
+    }
+
+    fn at(uri: &str, location: Location, options: &StorageOptions) -> Result<Self, StorageError> {
+        let backend = match location {
+            Location::File(root) => Backend::Files(Files::new(root, Arc::new(durable::RealFileSystem))),
+            Location::S3 { bucket, path } => {
+                Backend::Objects(Objects::new(Store::S3(s3::Bucket::open(uri, &bucket, &options.s3)?), uri, &path))
+            }
+            Location::Hdfs { name_node, path } => Backend::Objects(Objects::new(Store::hdfs(uri, &name_node)?, uri, &path)),
+        };
+        Ok(Self { uri: uri.into(), backend })
     }
 
     /// A storage in memory, for tests; clones share it.
     pub fn in_memory() -> Self {
-        Self::on_objects("memory:///", Arc::new(InMemory::new()))
+        let uri = "memory:///";
+        Self { uri: uri.into(), backend: Backend::Objects(Objects::new(Store::Memory(InMemory::new()), uri, "")) }
     }
 
-    fn on_objects(uri: &str, store: Arc<dyn ObjectStore>) -> Self {
-        Self { uri: uri.into(), backend: Backend::Objects(Objects::new(store)) }
+    fn objects(&self) -> Option<&Objects> {
+        match &self.backend {
+            Backend::Files(_) => None,
+            Backend::Objects(objects) => Some(objects),
+        }
     }
 
     /// The URI that it was opened with.
@@ -127,6 +167,14 @@ impl Storage {
         Ok(bytes)
     }
 
+    /// The size of a file.
+    ///
+    /// Errors: `NotFound` where there is none, or a directory.
+    pub async fn size(&self, path: &str) -> Result<u64, StorageError> {
+        check_path(path)?;
+        backend!(self.size(path))
+    }
+
     /// The files below the directory `prefix` (all files for an empty one), at any depth, in the order of paths; none where the
     /// directory does not exist. Files still being written are not among them.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Stored>, StorageError> {
@@ -142,23 +190,42 @@ impl Storage {
         backend!(self.delete(path))
     }
 
-    /// Deletes the directory `prefix` with everything below it, leftovers of crashed writes included; fine where there is none.
+    /// Deletes the directory `prefix` with everything below it, leftovers of crashed writes included (on S3 uploads that were
+    /// never completed); fine where there is none.
     pub async fn delete_all(&self, prefix: &str) -> Result<(), StorageError> {
         check_path(prefix)?;
         backend!(self.delete_all(prefix))
     }
 
-    /// Checks at a job's submission that everything that a checkpoint needs works here: write, rename, list, read, delete.
+    /// Checks at a job's submission that everything that a checkpoint needs works here: to write a file that is not there, and
+    /// not over one that is; to list, read and delete.
+    ///
+    /// Contract: bounded by the caller. Errors: the first that is met; `Unreliable` where the storage says yes and does not.
     pub async fn probe(&self) -> Result<(), StorageError> {
-        let path = format!("probe-{}", uuid::Uuid::new_v4().simple());
+        let folder = format!("probe-{}", uuid::Uuid::new_v4().simple());
+        let path = format!("{folder}/probe");
         let bytes = Bytes::from_static(b"levada");
-        self.put_new(&path, bytes.clone()).await?;
-        self.put(&path, bytes.clone()).await?;
-        let listed = self.list("").await?.iter().any(|stored| stored.path == path);
-        let read = self.get(&path).await?;
-        self.delete(&path).await?;
-        if !listed || read != bytes {
-            return Err(StorageError::Unreliable { uri: self.uri.to_string() });
+        let unreliable = |what| Err(StorageError::Unreliable { uri: self.uri.to_string(), what });
+        match tried(PROBE_TRIES, || self.put_new(&path, bytes.clone())).await {
+            // A try that failed for the caller only: nobody else has this name.
+            Err(StorageError::AlreadyExists { .. }) => {}
+            written => written?,
+        }
+        match tried(PROBE_TRIES, || self.put_new(&path, Bytes::new())).await {
+            Err(StorageError::AlreadyExists { .. }) => {}
+            Ok(()) => return unreliable("a file is replaced by one that must not replace it"),
+            Err(error) => return Err(error),
+        }
+        let listed = tried(PROBE_TRIES, || self.list(&folder)).await?;
+        if listed != [Stored { path: path.clone(), bytes: bytes.len() as u64 }] {
+            return unreliable("a file just written is not listed");
+        }
+        if tried(PROBE_TRIES, || self.get(&path)).await? != bytes {
+            return unreliable("a file just written reads otherwise");
+        }
+        tried(PROBE_TRIES, || self.delete_all(&folder)).await?;
+        if !tried(PROBE_TRIES, || self.list(&folder)).await?.is_empty() {
+            return unreliable("a file just deleted is still listed");
         }
         Ok(())
     }

@@ -1,84 +1,308 @@
-//! A storage on an object store: in memory now, for tests.
+//! A storage on an object store or on HDFS, by object_store's interface; in memory for tests.
+//!
+//! Every request has a time that its size allows. No request is made again here: that is the caller's, by the policy of `retry`.
+//! Invariant: what is visible under a name is whole. S3 shows an object when it is complete; on HDFS the client writes a file
+//! `.NAME.tmp.N` and renames it.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use hdfs_native_object_store::{HdfsObjectStore, HdfsObjectStoreBuilder};
+use object_store::memory::InMemory;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
+use super::error::of_object_store;
+use super::s3::{Bucket, OpenUpload};
 use super::{StorageError, Stored};
+
+/// Time of a request that moves nothing.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+
+/// Bytes for which a request gets one second more.
+const BYTES_PER_SECOND: u64 = 1 << 20;
+
+/// Objects above this are written to S3 in parts.
+const SINGLE_PUT_BYTES_MAX: usize = 64 << 20;
+
+/// A part of such an object.
+const PART_BYTES: usize = 16 << 20;
+
+/// Parts under way at one time.
+const PARTS_AT_ONCE: usize = 4;
 
 /// Deletions under way at one time.
 const DELETES_AT_ONCE: usize = 8;
 
-/// Objects of a store.
+/// Objects of a store, below a common beginning of their names.
 #[derive(Debug, Clone)]
 pub(super) struct Objects {
-    store: Arc<dyn ObjectStore>,
+    pub(super) store: Arc<Store>,
+    /// What errors show before a path.
+    uri: Arc<str>,
+    /// What names begin with; without slashes at its ends.
+    root: Arc<str>,
+}
+
+/// The stores that there are.
+#[derive(Debug)]
+pub(super) enum Store {
+    Memory(InMemory),
+    S3(Bucket),
+    Hdfs(HdfsObjectStore),
+}
+
+impl Store {
+    /// An HDFS, by its NameNode or name service. Sends nothing.
+    pub fn hdfs(uri: &str, name_node: &str) -> Result<Self, StorageError> {
+        let store = HdfsObjectStoreBuilder::new().with_url(format!("hdfs://{name_node}")).build();
+        let wrong = |error: object_store::Error| StorageError::Settings { uri: uri.into(), reason: super::error::chain(&error) };
+        store.map(Self::Hdfs).map_err(wrong)
+    }
+
+    pub(super) fn calls(&self) -> &dyn ObjectStore {
+        match self {
+            Self::Memory(store) => store,
+            Self::S3(bucket) => &bucket.store,
+            Self::Hdfs(store) => store,
+        }
+    }
 }
 
 impl Objects {
-    pub fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store }
+    pub fn new(store: Store, uri: &str, root: &str) -> Self {
+        Self { store: Arc::new(store), uri: uri.trim_end_matches('/').into(), root: root.into() }
     }
 
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        self.store.put(&key(path)?, bytes.into()).await.map_err(failed("write", path))?;
-        Ok(())
+        match &*self.store {
+            Store::S3(bucket) if bytes.len() > SINGLE_PUT_BYTES_MAX => self.put_in_parts(bucket, path, bytes).await,
+            _ => self.put_whole(path, bytes, PutMode::Overwrite).await,
+        }
     }
 
     pub async fn put_new(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        let options = PutOptions::from(PutMode::Create);
-        self.store.put_opts(&key(path)?, bytes.into(), options).await.map_err(failed("write", path))?;
-        Ok(())
+        self.put_whole(path, bytes, PutMode::Create).await
+    }
+
+    async fn put_whole(&self, path: &str, bytes: Bytes, mode: PutMode) -> Result<(), StorageError> {
+        let (key, length) = (self.key(path)?, bytes.len() as u64);
+        let put = self.store.calls().put_opts(&key, bytes.into(), PutOptions::from(mode));
+        let put = self.within("write", path, length, put).await;
+        if put.is_err() && matches!(*self.store, Store::Hdfs(_)) {
+            self.remove_leftovers_of(path).await;
+        }
+        put.map(drop)
+    }
+
+    async fn put_in_parts(&self, bucket: &Bucket, path: &str, bytes: Bytes) -> Result<(), StorageError> {
+        let (key, store) = (self.key(path)?, &bucket.store);
+        let id = self.within("write", path, 0, store.create_multipart(&key)).await?;
+        let starts: Vec<usize> = (0..bytes.len()).step_by(PART_BYTES).collect();
+        let parts = starts.into_iter().enumerate().map(|(index, start)| {
+            let part = bytes.slice(start..bytes.len().min(start + PART_BYTES));
+            let (key, id) = (&key, &id);
+            async move {
+                let length = (part.len() * PARTS_AT_ONCE) as u64;
+                self.within("write", path, length, store.put_part(key, id, index, part.into())).await
+            }
+        });
+        let parts: Result<Vec<_>, _> = futures::stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await;
+        let done = match parts {
+            Ok(parts) => self.within("write", path, 0, store.complete_multipart(&key, &id, parts)).await,
+            Err(error) => Err(error),
+        };
+        if done.is_err() {
+            // What cannot be aborted now is with the folder (`delete_all`).
+            let _ = self.within("abort", path, 0, store.abort_multipart(&key, &id)).await;
+        }
+        done.map(drop)
     }
 
     pub async fn get(&self, path: &str) -> Result<Bytes, StorageError> {
-        let found = self.store.get(&key(path)?).await.map_err(failed("read", path))?;
-        found.bytes().await.map_err(failed("read", path))
+        let key = self.key(path)?;
+        let found = self.within("read", path, 0, self.store.calls().get(&key)).await?;
+        let length = found.meta.size;
+        self.within("read", path, length, found.bytes()).await
     }
 
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
-        // Stores disagree about ranges that reach past the end.
-        let bytes = self.get(path).await?;
-        let end = range.end.min(bytes.len() as u64);
-        let start = range.start.min(end);
-        Ok(bytes.slice(start as usize..end as usize))
+        if range.is_empty() {
+            return self.size(path).await.map(|_| Bytes::new());
+        }
+        let (key, length) = (self.key(path)?, range.end - range.start);
+        let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+        let read = async { self.store.calls().get_opts(&key, options).await?.bytes().await };
+        match self.within("read", path, length, read).await {
+            // Stores disagree about ranges that begin at the end or after it.
+            Err(StorageError::Object { .. }) if self.size(path).await? <= range.start => Ok(Bytes::new()),
+            result => result,
+        }
+    }
+
+    pub async fn size(&self, path: &str) -> Result<u64, StorageError> {
+        let key = self.key(path)?;
+        self.within("read", path, 0, self.store.calls().head(&key)).await.map(|meta| meta.size)
     }
 
     pub async fn list(&self, prefix: &str) -> Result<Vec<Stored>, StorageError> {
-        let below = if prefix.is_empty() { None } else { Some(key(prefix)?) };
-        let objects = self.store.list(below.as_ref());
-        let stored = objects.map_ok(|object| Stored { path: object.location.to_string(), bytes: object.size });
-        stored.try_collect().await.map_err(failed("list", prefix))
+        let mut files = self.list_all(prefix).await?;
+        if matches!(*self.store, Store::Hdfs(_)) {
+            files.retain(|file| !is_temporary(&file.path));
+        }
+        Ok(files)
+    }
+
+    /// All files, those being written too.
+    pub(super) async fn list_all(&self, prefix: &str) -> Result<Vec<Stored>, StorageError> {
+        let mut objects = self.store.calls().list(self.below(prefix)?.as_ref());
+        let mut files = Vec::new();
+        // Each page of a long listing has its own time.
+        while let Some(object) = self.within("list", prefix, 0, objects.try_next()).await? {
+            files.extend(self.stored(object));
+        }
+        Ok(files)
     }
 
     pub async fn delete(&self, path: &str) -> Result<(), StorageError> {
-        match self.store.delete(&key(path)?).await {
-            Err(object_store::Error::NotFound { .. }) => Ok(()),
-            result => result.map_err(failed("delete", path)),
+        let key = self.key(path)?;
+        match self.within("delete", path, 0, self.store.calls().delete(&key)).await {
+            Err(StorageError::NotFound { .. }) => Ok(()),
+            result => result,
         }
     }
 
     pub async fn delete_all(&self, prefix: &str) -> Result<(), StorageError> {
-        let files = self.list(prefix).await?;
+        let files = self.list_all(prefix).await?;
+        if let Store::S3(bucket) = &*self.store {
+            let keys: Vec<_> = files.iter().map(|file| self.key(&file.path).map_err(|_| unlisted(&file.path))).collect();
+            let deleted = bucket.store.delete_stream(futures::stream::iter(keys).boxed()).try_for_each(|_| async { Ok(()) });
+            let thousands = files.len() as u64 / 1_000;
+            self.within("delete", prefix, thousands * BYTES_PER_SECOND * REQUEST_TIME.as_secs(), deleted).await?;
+            for upload in self.open_uploads(bucket, &format!("{prefix}/")).await? {
+                self.within("abort", prefix, 0, bucket.abort(&upload)).await?;
+            }
+            return Ok(());
+        }
         let deletes = futures::stream::iter(files).map(|stored| async move { self.delete(&stored.path).await });
-        deletes.buffer_unordered(DELETES_AT_ONCE).try_collect().await
+        deletes.buffer_unordered(DELETES_AT_ONCE).try_collect::<()>().await?;
+        if matches!(*self.store, Store::Hdfs(_)) { self.delete_folders(prefix).await } else { Ok(()) }
+    }
+
+    /// Removes a directory of HDFS whose files are gone, and those in it, the innermost first.
+    async fn delete_folders(&self, prefix: &str) -> Result<(), StorageError> {
+        let mut folders = vec![self.key(prefix)?];
+        let mut next = 0;
+        while next < folders.len() {
+            let listed = self.store.calls().list_with_delimiter(Some(&folders[next]));
+            folders.extend(self.within("list", prefix, 0, listed).await?.common_prefixes);
+            next += 1;
+        }
+        for folder in folders.iter().rev() {
+            self.within("delete", prefix, 0, self.store.calls().delete(folder)).await?;
+        }
+        Ok(())
+    }
+
+    /// The uploads to names that begin with `prefix`, in whole names of the bucket.
+    pub(super) async fn open_uploads(&self, bucket: &Bucket, prefix: &str) -> Result<Vec<OpenUpload>, StorageError> {
+        let whole = if self.root.is_empty() { prefix.to_owned() } else { format!("{}/{prefix}", self.root) };
+        self.within("list uploads", prefix, 0, bucket.open_uploads(&whole)).await
+    }
+
+    /// Removes what a failed write of `path` left on HDFS, as far as it can be.
+    async fn remove_leftovers_of(&self, path: &str) {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let Ok(below) = self.below(folder) else { return };
+        let listed = self.within("list", path, 0, self.store.calls().list_with_delimiter(below.as_ref())).await;
+        for object in listed.map(|listed| listed.objects).unwrap_or_default() {
+            let found = object.location.filename().and_then(|found| found.strip_prefix('.')?.strip_prefix(name));
+            if found.is_some_and(|rest| rest.starts_with(".tmp.")) && is_temporary(object.location.as_ref()) {
+                let _ = self.within("delete", path, 0, self.store.calls().delete(&object.location)).await;
+            }
+        }
+    }
+
+    /// Runs a request that moves `bytes`.
+    pub(super) async fn within<T>(
+        &self,
+        action: &'static str,
+        path: &str,
+        bytes: u64,
+        request: impl Future<Output = Result<T, object_store::Error>>,
+    ) -> Result<T, StorageError> {
+        let after = REQUEST_TIME + Duration::from_secs(bytes / BYTES_PER_SECOND);
+        let shown = || if path.is_empty() { self.uri.to_string() } else { format!("{}/{path}", self.uri) };
+        match tokio::time::timeout(after, request).await {
+            Ok(result) => result.map_err(|source| of_object_store(action, shown(), source)),
+            Err(_) => Err(StorageError::TimedOut { action, path: shown(), after }),
+        }
+    }
+
+    /// The object's name: the path as it is, where `Path::from` would encode it.
+    pub(super) fn key(&self, path: &str) -> Result<Path, StorageError> {
+        if matches!(*self.store, Store::Hdfs(_)) && path.contains(':') {
+            let reason = "HDFS refuses names with a colon";
+            return Err(StorageError::BadName { path: path.into(), storage: "HDFS", reason });
+        }
+        let whole = if self.root.is_empty() { path.to_owned() } else { format!("{}/{path}", self.root) };
+        Path::parse(whole).map_err(|_| StorageError::BadPath { path: path.into() })
+    }
+
+    fn below(&self, prefix: &str) -> Result<Option<Path>, StorageError> {
+        match (prefix, &*self.root) {
+            ("", "") => Ok(None),
+            ("", root) => Path::parse(root).map(Some).map_err(|_| StorageError::BadPath { path: root.into() }),
+            (prefix, _) => self.key(prefix).map(Some),
+        }
+    }
+
+    /// An object by its path below the root.
+    fn stored(&self, object: ObjectMeta) -> Option<Stored> {
+        let path = self.relative(object.location.as_ref())?.to_owned();
+        Some(Stored { path, bytes: object.size })
+    }
+
+    /// The path below the root of a name in the store.
+    pub(super) fn relative<'a>(&self, name: &'a str) -> Option<&'a str> {
+        if self.root.is_empty() { Some(name) } else { name.strip_prefix(&*self.root)?.strip_prefix('/') }
     }
 }
 
-/// The object's name: the path as it is, where `Path::from` would encode it.
-fn key(path: &str) -> Result<Path, StorageError> {
-    Path::parse(path).map_err(|_| StorageError::BadPath { path: path.into() })
+fn unlisted(path: &str) -> object_store::Error {
+    object_store::Error::Generic { store: "S3", source: format!("\"{path}\" was listed and is no name").into() }
 }
 
-fn failed(action: &'static str, path: &str) -> impl FnOnce(object_store::Error) -> StorageError {
-    let path = path.to_owned();
-    move |source| match source {
-        object_store::Error::NotFound { .. } => StorageError::NotFound { path },
-        object_store::Error::AlreadyExists { .. } => StorageError::AlreadyExists { path },
-        source => StorageError::Object { action, path, source },
+/// Whether a file's name is one that the HDFS client gives while it writes: `.NAME.tmp.N`.
+pub(super) fn is_temporary(path: &str) -> bool {
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    let number = name.strip_prefix('.').and_then(|rest| rest.rsplit_once(".tmp.")).map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_names_are_known() {
+        for name in [".a.tmp.1", "job/chk-1/.a.b.tmp.12", "..part.staged.tmp.3"] {
+            assert!(is_temporary(name), "{name}");
+        }
+        for name in ["a.tmp.1", ".a.tmp.", ".a.tmp.x", ".a", "job/.a.tmp.1/b", ".part.staged"] {
+            assert!(!is_temporary(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn hdfs_takes_no_colon() {
+        let objects = Objects::new(Store::hdfs("hdfs://127.0.0.1:1/a", "127.0.0.1:1").expect("sends nothing"), "hdfs://n/a", "a");
+        assert!(matches!(objects.key("x:y"), Err(StorageError::BadName { .. })));
+        assert_eq!(objects.key("x/y").expect("a path").as_ref(), "a/x/y");
+        assert_eq!(objects.relative("a/x/y"), Some("x/y"));
     }
 }

@@ -4,5 +4,6 @@ mod cases;
 mod exchange;
 mod kill;
 mod python;
+mod storage;
 mod streams;
 mod structure;

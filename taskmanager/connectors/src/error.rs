@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use levada_common::fault::{Fault, Faulty, Retry};
 use levada_common::ids::Uid;
+use levada_common::storage::StorageError;
 use levada_engine::error::EngineError;
 
 /// A failure of a source or a sink.
@@ -69,6 +70,28 @@ pub enum ConnectorError {
         /// The name that it should get.
         path: PathBuf,
     },
+    /// A storage failed.
+    #[error(transparent)]
+    Storage {
+        /// What was attempted, on what, and why it failed.
+        source: StorageError,
+    },
+    /// A finished file is neither staged nor published.
+    #[error(
+        "cannot publish \"{path}\": it is not stored any more, and does not exist, so its rows may be lost; if a reader has taken it away, create an empty one and start the job again"
+    )]
+    MissingUpload {
+        /// The file.
+        path: String,
+    },
+    /// Rows that a snapshot needs are not stored.
+    #[error("rows for \"{folder}\" are not stored yet: {reason}")]
+    NotStored {
+        /// The folder.
+        folder: String,
+        /// Why not.
+        reason: String,
+    },
     /// Options that planning should have refused.
     #[error("option \"{key}\": {message}")]
     Option {
@@ -106,7 +129,9 @@ impl Faulty for ConnectorError {
             Self::Io { source, .. } if is_lasting(source.kind()) => Fault::User,
             Self::Io { .. } => Fault::External,
             Self::MissingFile { .. } | Self::ShrunkenFile { .. } | Self::NameTaken { .. } => Fault::User,
-            Self::BadEntry { .. } | Self::MissingPart { .. } => Fault::User,
+            Self::BadEntry { .. } | Self::MissingPart { .. } | Self::MissingUpload { .. } => Fault::User,
+            Self::Storage { source } => source.fault(),
+            Self::NotStored { .. } => Fault::External,
             Self::Option { .. } | Self::Shape { .. } => Fault::Internal,
         }
     }

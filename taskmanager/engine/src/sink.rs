@@ -32,6 +32,9 @@ pub struct SinkContext {
 /// Work that makes prepared output durable, done in the background before the snapshot is acknowledged.
 pub type Durable = Box<dyn FnOnce() -> Result<(), EngineError> + Send>;
 
+/// As `Durable`, and answers entries that are not known before: the tags of parts that are still being uploaded.
+pub type Late = Box<dyn FnOnce() -> Result<Vec<String>, EngineError> + Send>;
+
 /// What a sink gives at a barrier.
 #[derive(Default)]
 pub struct Prepared {
@@ -39,6 +42,8 @@ pub struct Prepared {
     pub entries: Vec<String>,
     /// Makes what was prepared durable; an error declines the checkpoint.
     pub durable: Option<Durable>,
+    /// Further entries, where they come later than the barrier.
+    pub late: Option<Late>,
 }
 
 /// Where rows go.
@@ -72,6 +77,11 @@ pub trait Sink: Send {
 
     /// The checkpoint was given up: what was prepared for it stays to be committed with the next one.
     fn abort(&mut self, _checkpoint: CheckpointId) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// The task finishes: returns once everything that was committed is published.
+    fn close(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
 

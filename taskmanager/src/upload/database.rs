@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::Uploads;
 use super::encode::{Stopped, key_groups};
-use super::snapshot::Store;
+use super::store::Store;
 
 /// Files of one database that are read and written at once: each is in memory meanwhile.
 const FILES_AT_ONCE: usize = 3;

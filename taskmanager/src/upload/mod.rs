@@ -8,6 +8,7 @@ mod database;
 mod destination;
 mod encode;
 mod snapshot;
+mod store;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,25 +3,24 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use levada_common::checkpoint::{DeclineReason, Handle, StateHandle, TaskSnapshot};
+use levada_common::checkpoint::{DeclineReason, Handle, TaskSnapshot};
 use levada_common::ids::CheckpointId;
-use levada_common::storage::Storage;
+use levada_common::storage::retried;
 use levada_proto::convert::{state_to_message, task_to_ref};
 use levada_proto::{encoded_len, v1};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use super::encode::{Encoded, Stopped, encode_all};
+use super::encode::{Stopped, encode_all};
+use super::store::Store;
 use super::{Destination, Taken, Uploads, database};
-use crate::rpc::{Answer, Backoff, status_text};
+use crate::rpc::{Answer, status_text};
 
-/// First and last pause between tries of a write.
-const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How long the files of a snapshot that is not wanted are tried to be deleted; what is left then goes with the checkpoint.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Paths of files that were begun for one snapshot; shared, so that they are known after its future was dropped.
-type Begun = Arc<Mutex<Vec<String>>>;
+pub(super) type Begun = Arc<Mutex<Vec<String>>>;
 
 /// Sends one snapshot.
 pub async fn send(uploads: &Arc<Uploads>, taken: Taken, cancelled: &CancellationToken) {
@@ -104,62 +103,6 @@ fn measured(
     }
 }
 
-/// Puts states into files.
-pub(super) struct Store<'a> {
-    storage: &'a Storage,
-    /// What the paths begin with.
-    pub(super) folder: String,
-    deadline: Instant,
-    begun: &'a Begun,
-}
-
-impl Store<'_> {
-    /// Decides for each state whether it stays inline, smallest first so that most do, and writes the others.
-    async fn place(&self, encoded: Vec<Encoded>, each_max: u64, sum_max: u64) -> Result<Vec<StateHandle>, Stopped> {
-        let mut by_size: Vec<usize> = (0..encoded.len()).collect();
-        by_size.sort_by_key(|place| encoded[*place].bytes.len());
-        let (mut inline, mut sum) = (vec![false; encoded.len()], 0);
-        for place in by_size {
-            let bytes = encoded[place].bytes.len() as u64;
-            if bytes <= each_max && sum + bytes <= sum_max {
-                sum += bytes;
-                inline[place] = true;
-            }
-        }
-        let placed = encoded.into_iter().zip(inline).map(|(Encoded { state, bytes }, inline)| async move {
-            if inline { Ok(state) } else { self.write(state, bytes).await }
-        });
-        futures::future::try_join_all(placed).await
-    }
-
-    async fn write(&self, state: StateHandle, bytes: Bytes) -> Result<StateHandle, Stopped> {
-        let path = format!("{}-{}", self.folder, Uuid::new_v4().simple());
-        let length = bytes.len() as u64;
-        self.put(&path, bytes).await?;
-        Ok(StateHandle { handle: Handle::File { path, offset: 0, length }, ..state })
-    }
-
-    /// Writes a file of this snapshot, which is deleted if the snapshot does not come about.
-    pub(super) async fn put(&self, path: &str, bytes: Bytes) -> Result<(), Stopped> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push(path.into());
-        let mut backoff = Backoff::new(RETRY_PAUSE.0, RETRY_PAUSE.1);
-        loop {
-            let wrote = tokio::time::timeout_at(self.deadline, self.storage.put(path, bytes.clone())).await;
-            let cause = match wrote {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it took longer than the checkpoint's timeout".into(),
-            };
-            let pause = backoff.pause();
-            if Instant::now() + pause >= self.deadline {
-                return Err(Stopped::Declined(DeclineReason::StorageWrite { path: path.into(), cause }));
-            }
-            tracing::warn!(path, cause, "writing state failed; it is tried again");
-            tokio::time::sleep(pause).await;
-        }
-    }
-}
-
 async fn acknowledge(uploads: &Uploads, request: v1::AcknowledgeCheckpointRequest, deadline: Instant, begun: &Begun) {
     match uploads.job_manager.acknowledge(&request, deadline).await {
         Ok(Answer::Taken) => {}
@@ -180,7 +123,7 @@ async fn delete(uploads: &Uploads, begun: &Begun) {
     let Destination::Files { storage, .. } = &uploads.destination else { return };
     let paths = std::mem::take(&mut *begun.lock().unwrap_or_else(PoisonError::into_inner));
     for path in paths {
-        if let Err(error) = storage.delete(&path).await {
+        if let Err(error) = retried(Instant::now() + DELETE_TIMEOUT, || storage.delete(&path)).await {
             tracing::warn!(path, %error, "a file of a snapshot that is not wanted stays behind");
         }
     }

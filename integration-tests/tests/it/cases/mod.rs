@@ -6,6 +6,8 @@ mod file;
 mod progress;
 mod sink;
 mod size;
+mod store;
+mod store_output;
 mod timer;
 mod watermark;
 mod window;

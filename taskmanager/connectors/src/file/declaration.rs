@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use levada_common::declaration::{OptionError, Options, SinkDeclaration, SourceDeclaration, SourceShape};
 
+use super::place::Place;
 use super::split;
 use crate::formats::Format;
 use crate::options::{OptionReader, joined};
@@ -14,7 +15,7 @@ pub(super) const SPLIT_BYTES: u64 = 64 << 20;
 /// `file: { path | paths, format, columns, split_size }`
 #[derive(Debug, Clone)]
 pub(super) struct FileSourceOptions {
-    /// Paths and globs, as written.
+    /// Paths, URIs and globs, as written.
     pub paths: Vec<String>,
     /// What a line is.
     pub format: Format,
@@ -30,8 +31,10 @@ impl FileSourceOptions {
         }
         let mut paths = reader.texts("path");
         paths.extend(reader.texts("paths"));
-        for path in paths.iter().filter(|path| path.contains("://")) {
-            reader.defect("path", format!("\"{path}\" is not a local path; `file` reads files of the machine it runs on"));
+        for path in &paths {
+            if let Err(error) = Place::parse_file(path) {
+                reader.defect("path", error.to_string());
+            }
         }
         let format = Format::read(&mut reader);
         let split_bytes = reader.size("split_size", 1, 1 << 50);
@@ -66,7 +69,7 @@ pub fn source() -> SourceDeclaration {
 /// `file: { path, format }` of a sink.
 #[derive(Debug, Clone)]
 pub(super) struct FileSinkOptions {
-    /// The folder.
+    /// The folder: a path of this machine, or a URI.
     pub path: String,
 }
 
@@ -75,6 +78,9 @@ impl FileSinkOptions {
         let mut reader = OptionReader::new(options);
         reader.require("path", "the folder that the files are written to");
         let path = reader.text("path");
+        if let Some(Err(error)) = path.as_deref().map(Place::parse) {
+            reader.defect("path", error.to_string());
+        }
         reader.choice("format", &["ndjson"]);
         reader.finish(|| Some(Self { path: path? }))
     }

@@ -1,12 +1,15 @@
-//! `file`: lines of local files in, files of lines out, both exactly once.
+//! `file`: lines of files in, files of lines out, both exactly once; on this machine, in S3 or in HDFS.
 //!
-//! Reading order: `declaration`; `split` (what is read), `reader` (bytes), `source` (rows); `part` (names of output files),
-//! `durable` (what must survive a crash), `sink`.
+//! Reading order: `declaration`; `place` (paths and URIs), `split` (what is read), `input` and `reader` (bytes), `source` (rows);
+//! `part` (names of output files), `durable` (what must survive a crash), `sink`; `remote`, the sink on object stores.
 
 pub mod declaration;
 mod durable;
+mod input;
 mod part;
+mod place;
 mod reader;
+mod remote;
 pub mod sink;
 pub mod source;
 mod split;

@@ -165,6 +165,6 @@ impl Part {
 }
 
 /// FNV-1a: stable over releases, as names on disk must be.
-fn fnv(text: &str) -> u32 {
+pub(super) fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

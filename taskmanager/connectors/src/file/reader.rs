@@ -2,14 +2,12 @@
 //!
 //! Knows of records only what it takes to begin and to end a split between two of them.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
 
 use memchr::memchr;
 use tokio::sync::mpsc as queue;
 
+use super::input::Input;
 use super::split::FileSplit;
 use crate::error::ConnectorError;
 use crate::text::frame::RECORD_BYTES_MAX;
@@ -80,18 +78,17 @@ struct Work {
 
 impl Work {
     fn read(&mut self, place: usize, split: &FileSplit) -> Result<(), Stop> {
-        let file = open(split).map_err(Stop::Failed)?;
-        let failed = |source| Stop::Failed(ConnectorError::Io { attempt: "read", path: split.path.clone(), source });
+        let mut input = Input::open(split).map_err(Stop::Failed)?;
         let position = match split.position {
             Some(position) => position,
-            None => first_record(&file, split).map_err(failed)?,
+            None => first_record(&mut input, split).map_err(Stop::Failed)?,
         };
         self.send(Event::Begin { place, position })?;
         let mut at = position;
         let mut last = b'\n';
         while at < split.end {
             let wanted = CHUNK_BYTES.min((split.end - at) as usize);
-            let chunk = self.chunk(&file, at, wanted).map_err(failed)?;
+            let chunk = self.chunk(&mut input, split, at, wanted).map_err(Stop::Failed)?;
             let Some(byte) = chunk.last() else {
                 let (path, length) = (split.path.clone(), at);
                 return Err(Stop::Failed(ConnectorError::ShrunkenFile { path, length, expected: split.end }));
@@ -102,7 +99,7 @@ impl Work {
         }
         // The last record may go on beyond the split; a longer one than allowed need not be read to its end.
         while last != b'\n' && at - split.end <= RECORD_BYTES_MAX as u64 + 2 {
-            let mut chunk = self.chunk(&file, at, TAIL_BYTES).map_err(failed)?;
+            let mut chunk = self.chunk(&mut input, split, at, TAIL_BYTES).map_err(Stop::Failed)?;
             if chunk.is_empty() {
                 break;
             }
@@ -121,30 +118,17 @@ impl Work {
     }
 
     /// At most `wanted` bytes at `at`, fewer only at the file's end.
-    fn chunk(&self, file: &File, at: u64, wanted: usize) -> io::Result<Vec<u8>> {
+    fn chunk(&self, input: &mut Input, split: &FileSplit, at: u64, wanted: usize) -> Result<Vec<u8>, ConnectorError> {
         let mut buffer = self.buffers.try_recv().unwrap_or_default();
         buffer.resize(wanted, 0);
-        let filled = read_full(file, &mut buffer, at)?;
+        let filled = input.read_full(&split.path, &mut buffer, at)?;
         buffer.truncate(filled);
         Ok(buffer)
     }
 }
 
-fn open(split: &FileSplit) -> Result<File, ConnectorError> {
-    let path = || split.path.clone();
-    let file = File::open(&split.path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => ConnectorError::MissingFile { path: path(), position: split.position.unwrap_or(split.start) },
-        _ => ConnectorError::Io { attempt: "open", path: path(), source },
-    })?;
-    let metadata = file.metadata().map_err(|source| ConnectorError::Io { attempt: "open", path: path(), source })?;
-    if metadata.len() < split.end {
-        return Err(ConnectorError::ShrunkenFile { path: path(), length: metadata.len(), expected: split.end });
-    }
-    Ok(file)
-}
-
 /// Where the first record that begins in the split begins; the split's end where none does.
-fn first_record(file: &File, split: &FileSplit) -> io::Result<u64> {
+fn first_record(input: &mut Input, split: &FileSplit) -> Result<u64, ConnectorError> {
     if split.start == 0 {
         return Ok(0);
     }
@@ -153,7 +137,7 @@ fn first_record(file: &File, split: &FileSplit) -> io::Result<u64> {
     let (mut at, end) = (split.start - 1, split.end - 1);
     while at < end {
         let wanted = TAIL_BYTES.min((end - at) as usize);
-        let filled = read_full(file, &mut buffer[..wanted], at)?;
+        let filled = input.read_full(&split.path, &mut buffer[..wanted], at)?;
         if let Some(found) = memchr(b'\n', &buffer[..filled]) {
             return Ok(at + found as u64 + 1);
         }
@@ -163,17 +147,4 @@ fn first_record(file: &File, split: &FileSplit) -> io::Result<u64> {
         at += filled as u64;
     }
     Ok(split.end)
-}
-
-fn read_full(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], at + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }

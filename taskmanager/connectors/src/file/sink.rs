@@ -1,4 +1,4 @@
-//! Rows to files that appear exactly once, in two phases.
+//! Rows to files of this machine that appear exactly once, in two phases.
 //!
 //! A barrier closes the file that is being written; the background makes it durable; when the checkpoint is complete it gets
 //! its final name. A checkpoint that is given up leaves its files to the next one.
@@ -16,6 +16,8 @@ use levada_engine::sink::{Prepared, Sink, SinkContext};
 use super::declaration::FileSinkOptions;
 use super::durable::{create_folder, failed, remove, sync_folder};
 use super::part::{Names, Part};
+use super::place::Place;
+use super::remote::RemoteSink;
 use crate::error::ConnectorError;
 use crate::formats::ndjson::write::NdjsonEncoder;
 use crate::options::checked;
@@ -23,7 +25,7 @@ use crate::options::checked;
 /// Bytes that are written at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Writes NDJSON into a folder.
+/// Writes NDJSON into a folder of this machine.
 pub struct FileSink {
     uid: Uid,
     folder: PathBuf,
@@ -39,9 +41,13 @@ pub struct FileSink {
 /// Makes a sink of these options.
 pub fn create(spec: &SinkSpec) -> Result<Box<dyn Sink>, EngineError> {
     let options = checked(FileSinkOptions::read(&spec.options)).map_err(|error| error.at(&spec.uid, &spec.connector))?;
+    let folder = match Place::parse(&options.path).map_err(|error| error.at(&spec.uid, &spec.connector))? {
+        Place::Local(folder) => folder,
+        Place::Remote(uri) => return Ok(Box::new(RemoteSink::new(spec, uri))),
+    };
     Ok(Box::new(FileSink {
         uid: spec.uid.clone(),
-        folder: options.path.into(),
+        folder,
         encoder: NdjsonEncoder::new(&spec.input),
         buffer: Vec::new(),
         names: None,
@@ -137,7 +143,7 @@ impl Sink for FileSink {
             let synced = parts.iter().try_for_each(Part::sync).and_then(|()| sync_folder(&parts[0].folder));
             synced.map_err(|error| error.at(&uid, "file"))
         };
-        Ok(Prepared { entries, durable: Some(Box::new(durable)) })
+        Ok(Prepared { entries, durable: Some(Box::new(durable)), late: None })
     }
 
     fn commit(&mut self, checkpoint: CheckpointId) -> Result<(), EngineError> {

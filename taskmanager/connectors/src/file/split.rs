@@ -4,10 +4,15 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use levada_common::storage::retried;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::declaration::{FileSourceOptions, SPLIT_BYTES};
+use super::place::{self, Place};
 use crate::error::ConnectorError;
 
 /// Most splits of a source: they travel with every deployment and snapshot.
@@ -16,11 +21,21 @@ const SPLITS_MAX: u64 = 100_000;
 /// Smallest split that is made to give every subtask one.
 const SPLIT_BYTES_MIN: u64 = 1 << 20;
 
+/// What makes a glob of a path.
+const WILD: [char; 3] = ['*', '?', '['];
+
+/// Files whose name begins with a dot are hidden, or not finished.
+const HIDDEN_LEFT_OUT: glob::MatchOptions =
+    glob::MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
+
+/// How long a storage may take to list files.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A part of a file: a split, and an entry of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileSplit {
-    /// The file.
+    /// The file: a path, or the URI of one in a storage.
     pub path: PathBuf,
     /// Its first byte.
     pub start: u64,
@@ -55,15 +70,11 @@ pub(super) fn list(options: &FileSourceOptions, parallelism: u32) -> Result<Vec<
     let mut files = Vec::new();
     let mut seen = HashSet::new();
     for pattern in &options.paths {
-        for path in expand(pattern)? {
-            let metadata = std::fs::metadata(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            if path.to_str().is_none() {
-                return Err(format!("cannot read {}: its name is not UTF-8", path.display()));
-            }
-            if seen.insert(path.clone()) {
-                files.push((path, metadata.len()));
-            }
-        }
+        let found = match Place::parse_file(pattern).map_err(|error| error.to_string())? {
+            Place::Local(path) => local(&path.to_string_lossy())?,
+            Place::Remote(uri) => remote(&uri)?,
+        };
+        files.extend(found.into_iter().filter(|(path, _)| seen.insert(path.clone())));
     }
     let total: u64 = files.iter().map(|(_, length)| length).sum();
     let fair = total.div_ceil(u64::from(parallelism.max(1))).clamp(SPLIT_BYTES_MIN, SPLIT_BYTES);
@@ -87,19 +98,29 @@ pub(super) fn list(options: &FileSourceOptions, parallelism: u32) -> Result<Vec<
     Ok(splits.map(|split| split.entry()).collect())
 }
 
-/// The files that a path or glob names.
+/// The files of this machine that a path or glob names, with their sizes.
+fn local(pattern: &str) -> Result<Vec<(PathBuf, u64)>, String> {
+    let sized = |path: PathBuf| {
+        let metadata = std::fs::metadata(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        if path.to_str().is_none() {
+            return Err(format!("cannot read {}: its name is not UTF-8", path.display()));
+        }
+        Ok((path, metadata.len()))
+    };
+    expand(pattern)?.into_iter().map(sized).collect()
+}
+
+/// The files of this machine that a path or glob names.
 fn expand(pattern: &str) -> Result<Vec<PathBuf>, String> {
     let path = Path::new(pattern);
     if path.is_dir() {
-        return Err(format!("{pattern} is a folder; name files in it, such as {}/*", pattern.trim_end_matches('/')));
+        return Err(folder(pattern));
     }
     // A file whose name has brackets is not a glob.
-    if path.exists() || !pattern.contains(['*', '?', '[']) {
+    if path.exists() || !pattern.contains(WILD) {
         return Ok(vec![path.to_path_buf()]);
     }
-    // Files whose name begins with a dot are hidden, or not finished.
-    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-    let found = glob::glob_with(pattern, options).map_err(|error| format!("\"{pattern}\" is not a glob: {error}"))?;
+    let found = glob::glob_with(pattern, HIDDEN_LEFT_OUT).map_err(|error| format!("\"{pattern}\" is not a glob: {error}"))?;
     let mut files = Vec::new();
     for path in found {
         let path = path.map_err(|error| format!("cannot list \"{pattern}\": {error}"))?;
@@ -112,6 +133,33 @@ fn expand(pattern: &str) -> Result<Vec<PathBuf>, String> {
     }
     files.sort();
     Ok(files)
+}
+
+/// The files of a storage that a URI names, whose path may be a glob, with their sizes.
+fn remote(uri: &str) -> Result<Vec<(PathBuf, u64)>, String> {
+    let runtime = Handle::try_current().map_err(|error| format!("cannot read {uri}: {error}"))?;
+    let (storage, path) = place::open(uri).map_err(|error| error.to_string())?;
+    if path.ends_with('/') {
+        return Err(folder(uri));
+    }
+    let deadline = Instant::now() + LIST_TIMEOUT;
+    // A file whose name has brackets is not a glob.
+    match runtime.block_on(retried(deadline, || storage.size(&path))) {
+        Ok(bytes) => return Ok(vec![(uri.into(), bytes)]),
+        Err(error) if error.is_not_found() && path.contains(WILD) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let pattern = glob::Pattern::new(&path).map_err(|error| format!("\"{uri}\" is not a glob: {error}"))?;
+    let fixed = &path[..path.find(WILD).unwrap_or(path.len())];
+    let below = fixed.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let listed = runtime.block_on(retried(deadline, || storage.list(below))).map_err(|error| error.to_string())?;
+    let found = listed.into_iter().filter(|file| pattern.matches_with(&file.path, HIDDEN_LEFT_OUT));
+    let files: Vec<_> = found.map(|file| (format!("{}{}", storage.uri(), file.path).into(), file.bytes)).collect();
+    if files.is_empty() { Err(format!("no file matches \"{uri}\"")) } else { Ok(files) }
+}
+
+fn folder(pattern: &str) -> String {
+    format!("{pattern} is a folder; name files in it, such as {}/*", pattern.trim_end_matches('/'))
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
-use levada_state::snapshot::{StateMeta, StatePart, ready};
+use levada_state::snapshot::{StateMeta, StatePart, pieces, ready};
 
 use crate::error::EngineError;
 use crate::operator::RestoredState;
+use crate::sink::{Durable, Late};
 
 /// Name of a source's positions.
 pub(crate) const SPLITS: &str = "splits";
@@ -28,13 +29,37 @@ pub(crate) fn part(uid: &Uid, name: &str, entries: Vec<String>) -> Vec<StatePart
     if entries.is_empty() {
         return Vec::new();
     }
+    vec![StatePart { meta: meta(uid, name), contents: ready([batch(entries)]).into() }]
+}
+
+/// The state of this name, some of whose entries come later: with them once what is returned beside it was run, in the background.
+pub(crate) fn part_with_late(uid: &Uid, name: &str, entries: Vec<String>, late: Late) -> (StatePart, Durable) {
+    let (sender, pieces) = pieces();
+    if !entries.is_empty() {
+        sender.send(batch(entries));
+    }
+    let rest = move || {
+        let late = late();
+        if let Ok(entries) = &late
+            && !entries.is_empty()
+        {
+            sender.send(batch(entries.clone()));
+        }
+        // Also after an error, which declines the snapshot by itself: without an end the state would count as given up.
+        sender.finish();
+        late.map(drop)
+    };
+    (StatePart { meta: meta(uid, name), contents: pieces.into() }, Box::new(rest))
+}
+
+fn meta(uid: &Uid, name: &str) -> StateMeta {
+    StateMeta { uid: uid.clone(), name: name.into(), kind: StateKind::OperatorList, schema: Arc::default() }
+}
+
+fn batch(entries: Vec<String>) -> RecordBatch {
     let schema = Arc::new(Schema::new(vec![Field::new(ENTRY, DataType::Utf8, false)]));
     let column = Arc::new(StringArray::from(entries));
-    let batch = RecordBatch::try_new(schema, vec![column]).expect("a column of texts fits its schema");
-    vec![StatePart {
-        meta: StateMeta { uid: uid.clone(), name: name.into(), kind: StateKind::OperatorList, schema: Arc::default() },
-        contents: ready([batch]).into(),
-    }]
+    RecordBatch::try_new(schema, vec![column]).expect("a column of texts fits its schema")
 }
 
 /// The entries of the state of this name among what `uid` had.

@@ -89,8 +89,11 @@ impl Tail {
         match self {
             Self::Sink(tail) => {
                 let prepared = tail.sink.prepare(checkpoint)?;
-                let part = entries::part(&tail.uid, entries::TRANSACTIONS, prepared.entries);
-                Ok((part, prepared.durable))
+                let (name, entries, durable) = (entries::TRANSACTIONS, prepared.entries, prepared.durable);
+                let Some(late) = prepared.late else { return Ok((entries::part(&tail.uid, name, entries), durable)) };
+                let (part, rest) = entries::part_with_late(&tail.uid, name, entries, late);
+                let durable = move || durable.map_or(Ok(()), |durable| durable()).and(rest());
+                Ok((vec![part], Some(Box::new(durable))))
             }
             Self::Gate(_) => Ok((Vec::new(), None)),
         }
@@ -101,6 +104,14 @@ impl Tail {
         match self {
             Self::Sink(tail) if completed => tail.sink.commit(checkpoint),
             Self::Sink(tail) => tail.sink.abort(checkpoint),
+            Self::Gate(_) => Ok(()),
+        }
+    }
+
+    /// The task finishes.
+    pub(crate) fn close(&mut self) -> Result<(), EngineError> {
+        match self {
+            Self::Sink(tail) => tail.sink.close(),
             Self::Gate(_) => Ok(()),
         }
     }

@@ -132,7 +132,7 @@ impl Sink for SinkLog {
         let mut inner = self.inner.lock().unwrap();
         inner.prepared.push(checkpoint.0);
         let entries = vec![format!("rows {}", inner.rows.len())];
-        Ok(Prepared { entries, durable: Some(Box::new(|| Ok(()))) })
+        Ok(Prepared { entries, durable: Some(Box::new(|| Ok(()))), late: None })
     }
 
     fn commit(&mut self, checkpoint: CheckpointId) -> Result<(), EngineError> {

@@ -1,0 +1,150 @@
+//! States to files: what stays inline, what shares a file, and the writing.
+//!
+//! Invariant: a file holds states of one task's snapshot only, so that all of it is deleted at once.
+
+use std::sync::PoisonError;
+
+use bytes::{Bytes, BytesMut};
+use levada_common::checkpoint::{DeclineReason, Handle, StateHandle};
+use levada_common::storage::{Storage, retried};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::encode::{Encoded, Stopped};
+use super::snapshot::Begun;
+
+/// Largest file in which states are packed.
+const SEGMENT_BYTES_MAX: usize = 32 << 20;
+
+/// States above this have a file of their own: to pack one is to copy it.
+const PACKED_BYTES_MAX: usize = 4 << 20;
+
+/// Where the states of one snapshot go that are not inline.
+pub(super) struct Store<'a> {
+    pub storage: &'a Storage,
+    /// What the paths begin with.
+    pub folder: String,
+    pub deadline: Instant,
+    pub begun: &'a Begun,
+}
+
+impl Store<'_> {
+    /// Decides for each state whether it stays inline, smallest first so that most do, and writes the others.
+    pub async fn place(&self, encoded: Vec<Encoded>, each_max: u64, sum_max: u64) -> Result<Vec<StateHandle>, Stopped> {
+        let sizes: Vec<usize> = encoded.iter().map(|state| state.bytes.len()).collect();
+        let segments = segments(&sizes, &inline(&sizes, each_max, sum_max));
+        let written = segments.iter().map(|segment| self.write(segment, &encoded));
+        let written = futures::future::try_join_all(written).await?;
+        let mut states: Vec<StateHandle> = encoded.into_iter().map(|encoded| encoded.state).collect();
+        for (place, handle) in written.into_iter().flatten() {
+            states[place].handle = handle;
+        }
+        Ok(states)
+    }
+
+    /// Writes the states of one file, and answers where each is.
+    async fn write(&self, segment: &[usize], encoded: &[Encoded]) -> Result<Vec<(usize, Handle)>, Stopped> {
+        let path = format!("{}-{}", self.folder, Uuid::new_v4().simple());
+        let (mut handles, mut offset) = (Vec::new(), 0);
+        for place in segment {
+            let length = encoded[*place].bytes.len() as u64;
+            handles.push((*place, Handle::File { path: path.clone(), offset, length }));
+            offset += length;
+        }
+        let bytes = match segment {
+            [alone] => encoded[*alone].bytes.clone(),
+            many => joined(many.iter().map(|place| &encoded[*place].bytes), offset as usize),
+        };
+        self.put(&path, bytes).await?;
+        Ok(handles)
+    }
+
+    /// Writes a file of this snapshot, which is deleted if the snapshot does not come about.
+    pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), Stopped> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push(path.into());
+        let written = retried(self.deadline, || self.storage.put(path, bytes.clone())).await;
+        written.map_err(|error| Stopped::Declined(DeclineReason::StorageWrite { path: path.into(), cause: error.to_string() }))
+    }
+}
+
+fn joined<'a>(pieces: impl Iterator<Item = &'a Bytes>, length: usize) -> Bytes {
+    let mut all = BytesMut::with_capacity(length);
+    pieces.for_each(|piece| all.extend_from_slice(piece));
+    all.freeze()
+}
+
+/// Which states stay inline: smallest first, each at most `each_max` and all together `sum_max`.
+fn inline(sizes: &[usize], each_max: u64, sum_max: u64) -> Vec<bool> {
+    let mut by_size: Vec<usize> = (0..sizes.len()).collect();
+    by_size.sort_by_key(|place| sizes[*place]);
+    let (mut inline, mut sum) = (vec![false; sizes.len()], 0);
+    for place in by_size {
+        let bytes = sizes[place] as u64;
+        if bytes <= each_max && sum + bytes <= sum_max {
+            sum += bytes;
+            inline[place] = true;
+        }
+    }
+    inline
+}
+
+/// Which states share a file, in order: small ones up to a segment's size, each large one alone.
+fn segments(sizes: &[usize], inline: &[bool]) -> Vec<Vec<usize>> {
+    let (mut segments, mut open, mut open_bytes) = (Vec::new(), Vec::new(), 0);
+    for (place, bytes) in sizes.iter().enumerate().filter(|(place, _)| !inline[*place]) {
+        if *bytes > PACKED_BYTES_MAX {
+            segments.push(vec![place]);
+            continue;
+        }
+        if open_bytes + bytes > SEGMENT_BYTES_MAX {
+            segments.push(std::mem::take(&mut open));
+            open_bytes = 0;
+        }
+        open.push(place);
+        open_bytes += bytes;
+    }
+    if !open.is_empty() {
+        segments.push(open);
+    }
+    segments
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn small_states_share_files_and_large_ones_do_not() {
+        let mib = |sizes: &[usize]| sizes.iter().map(|size| size << 20).collect::<Vec<_>>();
+        let none = |count| vec![false; count];
+        assert_eq!(segments(&mib(&[1, 2, 3]), &none(3)), [vec![0, 1, 2]]);
+        assert_eq!(segments(&mib(&[1, 9, 3]), &none(3)), [vec![1], vec![0, 2]]);
+        assert_eq!(segments(&mib(&[4; 9]), &none(9)), [vec![0, 1, 2, 3, 4, 5, 6, 7], vec![8]]);
+        assert_eq!(segments(&mib(&[1, 1]), &[true, false]), [vec![1]]);
+        assert!(segments(&[], &[]).is_empty());
+    }
+
+    #[test]
+    fn every_state_is_inline_or_in_one_file() {
+        let mut rng = StdRng::seed_from_u64(7);
+        for _ in 0..500 {
+            let sizes: Vec<usize> =
+                (0..rng.random_range(0..20)).map(|_| rng.random_range(0..8 << rng.random_range(0..23))).collect();
+            let (each_max, sum_max) = (rng.random_range(0..1 << 20), rng.random_range(0..1 << 21));
+            let inline = inline(&sizes, each_max, sum_max);
+            let kept: Vec<usize> = (0..sizes.len()).filter(|place| inline[*place]).collect();
+            assert!(kept.iter().map(|place| sizes[*place] as u64).sum::<u64>() <= sum_max, "{sizes:?}");
+            let segments = segments(&sizes, &inline);
+            let mut placed: Vec<usize> = segments.iter().flatten().copied().chain(kept).collect();
+            placed.sort_unstable();
+            assert_eq!(placed, (0..sizes.len()).collect::<Vec<_>>());
+            for segment in &segments {
+                let bytes: usize = segment.iter().map(|place| sizes[*place]).sum();
+                assert!(segment.len() == 1 || bytes <= SEGMENT_BYTES_MAX, "{sizes:?}: {segments:?}");
+            }
+        }
+    }
+}
