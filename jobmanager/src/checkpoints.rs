@@ -168,7 +168,7 @@ async fn delete(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use levada_common::checkpoint::{StateHandle, StateKind};
+    use levada_common::checkpoint::{Handle, StateHandle, StateKind};
     use levada_common::ids::{Epoch, SubtaskIndex, TaskId, Uid, VertexId};
     use levada_common::keys::KeyGroupRange;
 
