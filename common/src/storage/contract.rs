@@ -31,7 +31,7 @@ pub async fn files(storage: &Storage) {
     for (range, found) in [(2..7, 4), (6..8, 0), (7..9, 0)] {
         match storage.get_range("job/chk-1/a", range.clone()).await {
             Err(StorageError::Truncated { wanted, found: there, .. }) => {
-                assert_eq!((wanted, there), (range.end - range.start, found))
+                assert_eq!((wanted, there), (range.end - range.start, found));
             }
             other => panic!("{range:?}: {other:?}"),
         }
