@@ -131,8 +131,13 @@ mod tests {
     fn every_state_is_inline_or_in_one_file() {
         let mut rng = StdRng::seed_from_u64(7);
         for _ in 0..500 {
-            let sizes: Vec<usize> =
-                (0..rng.random_range(0..20)).map(|_| rng.random_range(0..8 << rng.random_range(0..23))).collect();
+            let count = rng.random_range(0..20);
+            let sizes: Vec<usize> = (0..count)
+                .map(|_| {
+                    let magnitude = rng.random_range(0..23);
+                    rng.random_range(0..8 << magnitude)
+                })
+                .collect();
             let (each_max, sum_max) = (rng.random_range(0..1 << 20), rng.random_range(0..1 << 21));
             let inline = inline(&sizes, each_max, sum_max);
             let kept: Vec<usize> = (0..sizes.len()).filter(|place| inline[*place]).collect();

@@ -210,6 +210,6 @@ impl World {
 pub fn paths(snapshot: &TaskSnapshot) -> impl Iterator<Item = String> {
     snapshot.states.iter().filter_map(|state| match &state.handle {
         Handle::File { path, .. } => Some(path.clone()),
-        Handle::Inline(_) => None,
+        Handle::Inline(_) | Handle::Database { .. } => None,
     })
 }
