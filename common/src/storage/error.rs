@@ -261,12 +261,16 @@ fn status(error: &object_store::Error) -> Option<u16> {
     after.get(..3)?.parse().ok()
 }
 
-/// An error with its causes, each said once.
+/// An error with its causes, each said once, and without the stacks of a NameNode.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let plain = |error: &(dyn Error + 'static)| {
+        let text = error.to_string();
+        text.split_once("\n\tat ").map_or_else(|| text.clone(), |(text, _)| text.to_owned())
+    };
+    let mut text = plain(error);
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
+        let said = plain(error);
         if !text.contains(&said) {
             text = format!("{text}: {said}");
         }
@@ -288,6 +292,9 @@ pub(super) fn of_object_store(action: &'static str, path: String, source: object
     match *source {
         E::NotFound { .. } if says(&["NoSuchBucket"]) => StorageError::MissingBucket { action, path },
         E::NotFound { .. } => StorageError::NotFound { path },
+        // HDFS's client knows these for some calls only.
+        _ if says(&["java.io.FileNotFoundException"]) => StorageError::NotFound { path },
+        _ if says(&["org.apache.hadoop.fs.FileAlreadyExistsException"]) => StorageError::AlreadyExists { path },
         E::AlreadyExists { .. } => StorageError::AlreadyExists { path },
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => StorageError::Denied { action, path, source },
         _ if says(&["AccessControlException"]) => StorageError::Denied { action, path, source },
@@ -329,6 +336,12 @@ mod tests {
             assert_eq!(of(lasting).retry(), Retry::Never, "{lasting}");
         }
         assert!(matches!(of("IO error occurred while communicating with HDFS: x"), StorageError::Unreachable { .. }));
+        let stack = "RPC error: java.io.FileNotFoundException rename source /a is not found.\n\tat org.apache.Rename(R.java:1)\n";
+        assert!(of(stack).is_not_found());
+        assert_eq!(
+            chain(&generic(stack)),
+            "Generic S3 error: RPC error: java.io.FileNotFoundException rename source /a is not found."
+        );
         let missing = object_store::Error::NotFound { path: "a".into(), source: "<Code>NoSuchBucket</Code>".into() };
         let missing = of_object_store("write", "s3://b/a".into(), missing);
         assert!(missing.to_string().contains("NoSuchBucket") && !missing.is_not_found(), "{missing}");

@@ -124,7 +124,14 @@ impl Staging {
         };
         match done {
             Err(StorageError::NotFound { .. }) if self.is_shown(staged).await? => Ok(()),
-            Err(StorageError::AlreadyExists { .. }) if !self.is_staged(staged).await? && self.is_shown(staged).await? => Ok(()),
+            // Servers disagree about what they say of an upload or a file that is gone.
+            Err(StorageError::AlreadyExists { path } | StorageError::Object { path, .. }) if !self.is_staged(staged).await? => {
+                if self.is_shown(staged).await? {
+                    Ok(())
+                } else {
+                    Err(StorageError::NotFound { path })
+                }
+            }
             done => done,
         }
     }
@@ -138,6 +145,10 @@ impl Staging {
     }
 
     async fn is_staged(&self, staged: &Staged) -> Result<bool, StorageError> {
+        if let (Store::S3(bucket), Some(upload)) = (&*self.objects.store, &staged.upload) {
+            let uploads = self.objects.open_uploads(bucket, &staged.path).await?;
+            return Ok(uploads.iter().any(|open| open.id == upload.id));
+        }
         match self.objects.size(&staged_path(&staged.path)).await {
             Ok(_) => Ok(true),
             Err(error) if error.is_not_found() => Ok(false),
