@@ -21,7 +21,7 @@ async fn g57_float_keys() -> anyhow::Result<()> {
     let keys = ["0.0", "-0.0", "0", "-0", "1e-400", "1.0", "1", "\"NaN\"", "\"NaN\""];
     let lines: Vec<String> = keys.iter().flat_map(|key| [format!("{{\"k\":{key}}}"), format!("{{\"k\":{key}}}")]).collect();
     let path = input(&cluster, "floats.ndjson", &lines)?;
-    for (backend, kill) in [("memory", false), ("fs", true)] {
+    for (backend, kill) in [("memory", false), ("fs", true), ("rocksdb", true)] {
         let out = cluster.path(&format!("out-{backend}"));
         let settings = format!(
             "parallelism: 4, state: {{ backend: {backend} }}, restart: {{ strategy: fixed-delay, delay: 20ms, attempts: 5 }}, checkpoint: {{ interval: 50ms, dir: \"file://{}\" }}",

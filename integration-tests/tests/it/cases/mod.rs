@@ -4,6 +4,7 @@ mod data;
 mod fence;
 mod file;
 mod progress;
+mod rocks;
 mod sink;
 mod size;
 mod store;
