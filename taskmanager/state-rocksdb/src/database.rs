@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use levada_common::ids::Uid;
@@ -39,6 +39,7 @@ pub struct Database {
     expiries: Mutex<Vec<(String, Arc<AtomicI64>)>>,
     /// Options of families that were made later: the crate does not keep their filters for the database, which calls them.
     later_options: Mutex<Vec<Options>>,
+    staged: AtomicU64,
     _descriptors: Grant,
 }
 
@@ -116,6 +117,7 @@ impl Database {
             description: Mutex::new(description),
             expiries: Mutex::new(expiries),
             later_options: Mutex::default(),
+            staged: AtomicU64::new(0),
             _descriptors: descriptors,
         };
         database.write_description().map_err(|error| fail(Arc::new(error)))?;
@@ -208,6 +210,12 @@ impl Database {
     /// Sets from when on a family's entries are expired; time does not go back.
     pub fn expire(family: &Family, until_ms: i64) {
         family.expired_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+    }
+
+    /// A folder of its own for files that the database is to take over: the task's thread may copy a state while the
+    /// background writes another.
+    pub fn staging_folder(&self) -> PathBuf {
+        self.folder.join(format!("staging-{}", self.staged.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// The folder of the database.

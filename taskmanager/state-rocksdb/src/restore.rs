@@ -215,7 +215,7 @@ fn copy_bytes(
     let shared = &database.shared;
     let options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4);
     let fail = |error: Cause| database.write_error("copying restored entries", error);
-    let mut tables = Tables::new(&options, &database.folder.join("staging")).map_err(|error| fail(Arc::new(error)))?;
+    let mut tables = Tables::new(&options, database).map_err(|error| fail(Arc::new(error)))?;
     each(&mut |key, value| tables.put(key, value).map(|()| true).map_err(|error| fail(Arc::new(error))))?;
     tables.ingest(database, &family.family).map_err(|error| fail(Arc::new(error)))
 }
@@ -271,7 +271,7 @@ fn write_within(database: &Database, generation: &mut Generation, groups: KeyGro
     let shared = &database.shared;
     let options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4);
     let fail = |error: Cause| database.write_error("encoding restored entries anew", error);
-    let mut tables = Tables::new(&options, &database.folder.join("staging")).map_err(|error| fail(Arc::new(error)))?;
+    let mut tables = Tables::new(&options, database).map_err(|error| fail(Arc::new(error)))?;
     let written = generation.write(&mut Within(&mut tables, RowLayout::group_bounds(groups)));
     written.map_err(|error| fail(Arc::new(error)))?;
     let entries = tables.ingest(database, &generation.family().family).map_err(|error| fail(Arc::new(error)))?;

@@ -1,6 +1,6 @@
 //! Sorted files beside a database, which it takes over by renaming; where it will not, sorted batches instead.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rocksdb::{IngestExternalFileOptions, Options, SstFileWriter, WriteBatch};
 
@@ -25,11 +25,11 @@ pub struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// No file; the folder is made anew.
-    pub fn new(options: &'a Options, folder: &Path) -> std::io::Result<Self> {
-        remove(folder)?;
-        std::fs::create_dir_all(folder)?;
-        Ok(Self { options, folder: folder.to_owned(), open: None, files: Vec::new(), entries: 0 })
+    /// No file, in a new folder.
+    pub fn new(options: &'a Options, database: &Database) -> std::io::Result<Self> {
+        let folder = database.staging_folder();
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { options, folder, open: None, files: Vec::new(), entries: 0 })
     }
 
     /// The file to write to.
@@ -63,6 +63,15 @@ impl<'a> Tables<'a> {
             database.db.ingest_external_file_cf_opts(&database.handle(family), &how, std::mem::take(&mut self.files))?;
         }
         Ok(self.entries)
+    }
+}
+
+impl Drop for Tables<'_> {
+    fn drop(&mut self) {
+        self.open = None;
+        if let Err(error) = remove(&self.folder) {
+            tracing::warn!(path = %self.folder.display(), %error, "files that were not taken over stay behind until the task ends");
+        }
     }
 }
 

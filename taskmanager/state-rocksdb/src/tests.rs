@@ -10,11 +10,13 @@ use levada_common::config::RocksdbProfile;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_state::cold::contract::{self, MAX_PARALLELISM, Pair, TOUCHED_AT_MS, all_rows, compare_snapshots, states};
-use levada_state::cold::{ColdExpiry, ColdStateId, ColdStore, ColdStores, Scope, Within};
+use levada_state::cold::{Addresses, Change, ColdExpiry, ColdStateId, ColdStore, ColdStores, Scope, Within};
 use levada_state::row_codec::RowBytes;
 use levada_state::snapshot::DatabaseSnapshot;
 
+use crate::generation::Generation;
 use crate::store::RocksdbStore;
+use crate::tables::{Batches, Tables};
 use crate::{Rocksdb, RocksdbSettings, TaskDatabases, read_database};
 
 fn rocksdb(path: &Path, owner: &str) -> Arc<Rocksdb> {
@@ -288,6 +290,56 @@ fn compaction_drops_what_has_expired() {
     let living: Vec<i64> = before.iter().copied().filter(|touched| *touched > 50).collect();
     assert!(!living.is_empty() && living.len() < before.len());
     assert_eq!(touched(pair.store()), living);
+}
+
+#[test]
+fn sorted_batches_write_what_sorted_files_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let (_pair, [taken, _]) = filled(&databases, 11);
+    let (name, schema) = states().swap_remove(2);
+    let rows = all_rows(taken.as_ref(), name).unwrap();
+    let other = task(&shared, "other", all(), MAX_PARALLELISM);
+    let database = other.open_database(&uid()).unwrap();
+    let (family, _) = database.family(name, &schema).unwrap();
+    let mut generation = Generation::new(Arc::new(family.clone()));
+    for rows in &rows {
+        generation.add(&Change { deletes: None, upserts: Some(rows.clone()) }).unwrap();
+    }
+    // Everything below half of the keys goes, and what is written later stays.
+    let half = rows[0].slice(0, rows[0].num_rows() / 2);
+    let keys = Addresses { below: Vec::new(), ..family.layout.addresses(&half).unwrap() };
+    let last = half.slice(half.num_rows() - 1, 1);
+    generation.add(&Change { deletes: Some(keys), upserts: Some(last) }).unwrap();
+    let written = |family: &str| {
+        let mut entries = database.db.raw_iterator_cf(&database.handle(family));
+        entries.seek_to_first();
+        let mut found = Vec::new();
+        while let Some((key, value)) = entries.item() {
+            found.push((key.to_vec(), value.to_vec()));
+            entries.next();
+        }
+        found
+    };
+    let mut batches = Batches::new(&database, &family.family);
+    generation.write(&mut batches).unwrap();
+    batches.flush().unwrap();
+    let by_batches = written(&family.family);
+    let (second, _) = database.family("second", &schema).unwrap();
+    let options = crate::options::ingested(shared.profile, &shared.memory.cache, rocksdb::DBCompressionType::None);
+    let mut tables = Tables::new(&options, &database).unwrap();
+    generation.write(&mut tables).unwrap();
+    tables.ingest(&database, &second.family).unwrap();
+    assert!(by_batches == written(&second.family) && by_batches.len() > 3);
+    assert!(by_batches.len() < rows.iter().map(|rows| rows.num_rows()).sum::<usize>(), "some were cleared");
+    assert!(
+        !std::fs::read_dir(&database.folder).unwrap().any(|entry| entry
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with("staging"))
+    );
 }
 
 #[test]

@@ -234,8 +234,7 @@ impl Writer {
 /// Writes a generation as sorted files, or where the database does not take those, as sorted batches.
 fn write_generation(database: &Database, options: &Options, generation: &Generation) -> Result<u64, ColdError> {
     let family = &generation.family().family;
-    let folder = database.folder.join("staging");
-    let mut tables = Tables::new(options, &folder).map_err(|error| database.write_error("making files", Arc::new(error)))?;
+    let mut tables = Tables::new(options, database).map_err(|error| database.write_error("making files", Arc::new(error)))?;
     let ingested = generation.write(&mut tables).and_then(|()| tables.ingest(database, family));
     let error = match ingested {
         Ok(entries) => return Ok(entries),
