@@ -6,7 +6,8 @@ use anyhow::{Context, anyhow, bail};
 use levada_proto::v1::job_manager_client::JobManagerClient;
 use levada_proto::v1::{
     CancelJobRequest, CheckJobRequest, DescribeClusterRequest, DescribeClusterResponse, DescribeJobRequest, JobState, JobStatus,
-    ListJobsRequest, SubmitJobRequest, WatchJobRequest,
+    ListCheckpointsRequest, ListJobsRequest, RetainedCheckpoint, SavepointState, SavepointStatus, SubmitJobRequest,
+    TriggerSavepointRequest, WatchJobRequest,
 };
 use tokio_stream::StreamExt;
 use tonic::transport::{Channel, Endpoint};
@@ -20,6 +21,29 @@ const RECONNECT_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a lost JobManager is looked for.
 const RECONNECT_FOR: Duration = Duration::from_secs(30);
+
+/// Between two looks at a savepoint under way.
+const SAVEPOINT_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a job begins with.
+#[derive(Debug, Clone, Default)]
+pub struct RestoreFrom {
+    /// URI of a savepoint, a checkpoint, or a job's checkpoint directory; empty = nothing.
+    pub from: String,
+    /// State of it to be left behind, each UID or UID/NAME.
+    pub drop_state: Vec<String>,
+}
+
+/// What becomes of a job of which a savepoint is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Afterwards {
+    /// It goes on.
+    GoesOn,
+    /// It ends; windows that are open stay in the savepoint.
+    Stops,
+    /// It ends; sources end first, and every window fires.
+    Drains,
+}
 
 /// A connection to a JobManager.
 #[derive(Clone)]
@@ -66,11 +90,24 @@ impl Client {
     ///
     /// Sent again under the same request id where the connection broke, so that one job comes of it.
     pub async fn submit(&mut self, document: &str, document_name: &str, parallelism: u32) -> anyhow::Result<String> {
+        self.submit_from(document, document_name, parallelism, RestoreFrom::default()).await
+    }
+
+    /// As `submit`, restored from a snapshot.
+    pub async fn submit_from(
+        &mut self,
+        document: &str,
+        document_name: &str,
+        parallelism: u32,
+        restore: RestoreFrom,
+    ) -> anyhow::Result<String> {
         let request = SubmitJobRequest {
             document: document.into(),
             document_name: document_name.into(),
             request_id: uuid::Uuid::new_v4().simple().to_string(),
             parallelism,
+            from: restore.from,
+            drop_state: restore.drop_state,
         };
         let mut tries = 0;
         loop {
@@ -87,9 +124,67 @@ impl Client {
 
     /// Checks a document; answers its execution graph and its plan as JSON.
     pub async fn check(&mut self, document: &str, document_name: &str, parallelism: u32) -> anyhow::Result<(String, String)> {
-        let request = CheckJobRequest { document: document.into(), document_name: document_name.into(), parallelism };
+        let (document, document_name) = (document.into(), document_name.into());
+        let request = CheckJobRequest { document, document_name, parallelism, ..CheckJobRequest::default() };
         let response = self.inner.check_job(request).await.map_err(|status| readable(&status))?.into_inner();
         Ok((response.execution_graph, response.plan_json))
+    }
+
+    /// Asks for a savepoint of a job below the directory of this URI. Answers the job's id and the savepoint as it is now: the one
+    /// asked for, or the one that ends the job already.
+    ///
+    /// Sent again under the same request id where the connection broke, so that one savepoint comes of it.
+    pub async fn trigger_savepoint(
+        &mut self,
+        job: &str,
+        directory: &str,
+        request_id: &str,
+        afterwards: Afterwards,
+    ) -> anyhow::Result<(String, SavepointStatus)> {
+        let request = TriggerSavepointRequest {
+            job: job.into(),
+            directory: directory.into(),
+            request_id: request_id.into(),
+            stop: afterwards != Afterwards::GoesOn,
+            drain: afterwards == Afterwards::Drains,
+        };
+        let mut tries = 0;
+        loop {
+            match self.inner.trigger_savepoint(request.clone()).await {
+                Ok(response) => {
+                    let response = response.into_inner();
+                    let savepoint = response.savepoint.context("the JobManager answered without a savepoint")?;
+                    return Ok((response.job_id, savepoint));
+                }
+                Err(status) if status.code() == Code::Unavailable && tries < 3 => {
+                    tries += 1;
+                    tokio::time::sleep(RECONNECT_EVERY).await;
+                }
+                Err(status) => return Err(readable(&status)),
+            }
+        }
+    }
+
+    /// Takes a savepoint and waits for its end. Errors: it failed.
+    pub async fn savepoint(&mut self, job: &str, directory: &str, afterwards: Afterwards) -> anyhow::Result<SavepointStatus> {
+        let request_id = uuid::Uuid::new_v4().simple().to_string();
+        let (job, mut savepoint) = self.trigger_savepoint(job, directory, &request_id, afterwards).await?;
+        loop {
+            match savepoint.state() {
+                SavepointState::Completed => return Ok(savepoint),
+                SavepointState::Failed => bail!("the savepoint of job {job} failed: {}", savepoint.failure),
+                _ => tokio::time::sleep(SAVEPOINT_LOOK_EVERY).await,
+            }
+            let status = self.describe(&job).await?;
+            let known = status.savepoints.into_iter().find(|known| known.request_id == savepoint.request_id);
+            savepoint = known.with_context(|| format!("job {job} has forgotten its savepoint {}", savepoint.request_id))?;
+        }
+    }
+
+    /// The completed checkpoints of a job that are kept, newest first.
+    pub async fn checkpoints(&mut self, job: &str) -> anyhow::Result<Vec<RetainedCheckpoint>> {
+        let response = self.inner.list_checkpoints(ListCheckpointsRequest { job: job.into() }).await;
+        Ok(response.map_err(|status| readable(&status))?.into_inner().checkpoints)
     }
 
     /// All jobs.

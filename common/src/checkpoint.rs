@@ -69,6 +69,15 @@ impl Handle {
         file.into_iter().chain(own.map(|file| file.path.as_str()))
     }
 
+    /// The files below `SHARED_FOLDER`, which may belong to several snapshots.
+    pub fn shared_paths(&self) -> impl Iterator<Item = &str> {
+        let files: &[DatabaseFile] = match self {
+            Self::Inline(_) | Self::File { .. } => &[],
+            Self::Database { files, .. } => files,
+        };
+        files.iter().filter(|file| file.is_shared()).map(|file| file.path.as_str())
+    }
+
     /// Number of bytes: of a database, those of all its files.
     pub fn length(&self) -> u64 {
         match self {
@@ -179,7 +188,47 @@ impl TaskSnapshot {
     }
 }
 
-/// A completed checkpoint.
+/// What the tasks take a snapshot for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointKind {
+    /// A checkpoint: the system's, for recovery, in the job's checkpoint directory.
+    #[default]
+    Checkpoint,
+    /// A savepoint: the user's, in the open format, in a folder of its own.
+    Savepoint {
+        /// URI of the folder.
+        directory: Arc<str>,
+        /// Nothing is read after it: sources stop at the barrier, and the job ends once it is complete.
+        stops: bool,
+    },
+}
+
+impl CheckpointKind {
+    /// The folder, of a savepoint.
+    pub fn savepoint(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Checkpoint => None,
+            Self::Savepoint { directory, .. } => Some(directory),
+        }
+    }
+
+    /// Whether nothing is read after it.
+    pub fn stops(&self) -> bool {
+        matches!(self, Self::Savepoint { stops: true, .. })
+    }
+}
+
+/// The operators of one vertex of the job that was snapshotted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VertexOperators {
+    /// Its parallel instances.
+    pub parallelism: u32,
+    /// The nodes that it ran, each once, from source to sink.
+    pub uids: Vec<Uid>,
+}
+
+/// A completed checkpoint or savepoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointMetadata {
     /// The job.
@@ -192,8 +241,24 @@ pub struct CheckpointMetadata {
     pub triggered_at_ms: u64,
     /// Number of key groups.
     pub max_parallelism: u32,
+    /// Whether it is a savepoint: paths are then relative to its own folder, else to the job's checkpoint directory.
+    pub savepoint: bool,
+    /// The job's vertices, by id; none in what release 0.1 wrote.
+    pub vertices: Vec<VertexOperators>,
     /// Every task's snapshot.
     pub tasks: Vec<TaskSnapshot>,
+}
+
+impl CheckpointMetadata {
+    /// Bytes of state in all.
+    pub fn bytes(&self) -> u64 {
+        self.tasks.iter().map(TaskSnapshot::bytes).sum()
+    }
+
+    /// Every state handle.
+    pub fn states(&self) -> impl Iterator<Item = &StateHandle> {
+        self.tasks.iter().flat_map(|task| &task.states)
+    }
 }
 
 /// Why a checkpoint did not complete.

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use levada_common::ids::{TaskId, Uid};
+use levada_common::checkpoint::CheckpointMetadata;
+use levada_common::ids::{CheckpointId, TaskId, Uid};
 use levada_common::plan::Plan;
 use levada_common::time::Watermark;
-use levada_jobmanager_core::status::{CheckpointRecord, CheckpointsStatus, TaskStatus};
-use levada_jobmanager_core::{JobSnapshot, JobState};
+use levada_jobmanager_core::status::{CheckpointRecord, CheckpointsStatus, StartedFrom, TaskStatus};
+use levada_jobmanager_core::{JobSnapshot, JobState, SavepointPhase, SavepointStatus};
 use levada_proto::v1;
 
 use crate::driver::Job;
@@ -62,7 +63,75 @@ pub(crate) fn job_status(job: &Job, snapshot: &JobSnapshot, reports: &Reports) -
         checkpoints: Some(checkpoints(&snapshot.checkpoints)),
         nodes: nodes(&job.plan, reports),
         tasks: snapshot.tasks.iter().map(|status| task(status, reports)).collect(),
+        savepoints: snapshot.savepoints.iter().map(savepoint).collect(),
+        started_from: snapshot.started_from.as_ref().map(started_from).unwrap_or_default(),
+        restored_checkpoint: snapshot.restored.map_or(0, |id| id.0),
     }
+}
+
+/// What a job was submitted with, as `from` takes it.
+fn started_from(from: &StartedFrom) -> String {
+    if from.savepoint { from.directory.clone() } else { checkpoint_path(&from.directory, from.checkpoint) }
+}
+
+fn checkpoint_path(directory: &str, checkpoint: CheckpointId) -> String {
+    format!("{directory}/chk-{checkpoint}")
+}
+
+/// A savepoint.
+pub(crate) fn savepoint(status: &SavepointStatus) -> v1::SavepointStatus {
+    let (state, failure) = match &status.phase {
+        SavepointPhase::Waiting => (v1::SavepointState::Waiting, String::new()),
+        SavepointPhase::InProgress => (v1::SavepointState::InProgress, String::new()),
+        SavepointPhase::Completed => (v1::SavepointState::Completed, String::new()),
+        SavepointPhase::Failed(failure) => (v1::SavepointState::Failed, failure.clone()),
+    };
+    v1::SavepointStatus {
+        request_id: status.request.id.clone(),
+        state: state.into(),
+        id: status.checkpoint.map_or(0, |id| id.0),
+        path: status.folder.clone(),
+        failure,
+        requested_at_ms: status.requested_at_ms,
+        duration_ms: status.duration_ms,
+        bytes: status.bytes,
+        mode: status.request.mode.name().into(),
+    }
+}
+
+/// The completed checkpoints that are kept, newest first, in this directory where they are in one.
+pub(crate) fn retained<'a>(
+    checkpoints: impl Iterator<Item = &'a CheckpointMetadata>,
+    directory: Option<&str>,
+) -> Vec<v1::RetainedCheckpoint> {
+    let retained = |metadata: &CheckpointMetadata| v1::RetainedCheckpoint {
+        id: metadata.id.0,
+        epoch: metadata.epoch.0,
+        triggered_at_ms: metadata.triggered_at_ms,
+        bytes: metadata.bytes(),
+        path: directory.map(|directory| checkpoint_path(directory, metadata.id)).unwrap_or_default(),
+        states: retained_states(metadata),
+    };
+    let mut all: Vec<v1::RetainedCheckpoint> = checkpoints.map(retained).collect();
+    all.reverse();
+    all
+}
+
+fn retained_states(metadata: &CheckpointMetadata) -> Vec<v1::RetainedState> {
+    let mut states: BTreeMap<(&Uid, &str), v1::RetainedState> = BTreeMap::new();
+    for handle in metadata.states() {
+        let state = states.entry((&handle.uid, &handle.name)).or_insert_with(|| v1::RetainedState {
+            uid: handle.uid.to_string(),
+            name: handle.name.clone(),
+            kind: handle.kind.name().into(),
+            shape: handle.schema.shape.name().into(),
+            ..Default::default()
+        });
+        state.rows += handle.rows;
+        state.bytes += handle.handle.length();
+        state.subtasks += 1;
+    }
+    states.into_values().collect()
 }
 
 /// The state as it travels.
@@ -103,6 +172,7 @@ fn checkpoint(record: &CheckpointRecord) -> v1::CheckpointStatus {
         inline_bytes: record.inline_bytes,
         failure: record.failure.clone().unwrap_or_default(),
         metadata: record.metadata.clone(),
+        savepoint: record.savepoint,
     }
 }
 

@@ -5,6 +5,7 @@
 pub mod convert;
 pub mod frame;
 pub mod metadata;
+pub mod snapshot;
 
 /// The generated messages and services of package `levada.v1`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
@@ -16,7 +17,7 @@ pub mod v1 {
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/levada.bin"));
 
 /// Version of the protocol between JobManager and TaskManagers; another one is refused at registration.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Bytes that a message has on the wire, before anything of it is written.
 pub fn encoded_len(message: &impl prost::Message) -> u64 {

@@ -89,13 +89,15 @@ pub fn decode(bytes: Bytes) -> Result<CheckpointMetadata, MetadataError> {
 mod tests {
     use std::sync::Arc;
 
-    use levada_common::checkpoint::{Handle, StateHandle, StateKind, TaskSnapshot};
+    use levada_common::checkpoint::{Handle, StateHandle, StateKind, TaskSnapshot, VertexOperators};
     use levada_common::ids::{CheckpointId, Epoch, JobId, SubtaskIndex, TaskId, Uid, VertexId};
     use levada_common::keys::KeyGroupRange;
 
     use super::*;
 
     const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/metadata-1.bin");
+
+    const GOLDEN_SAVEPOINT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/metadata-1-savepoint.bin");
 
     fn sample() -> CheckpointMetadata {
         let state = |name: &str, kind, subtask, handle| StateHandle {
@@ -115,6 +117,8 @@ mod tests {
             id: CheckpointId(42),
             triggered_at_ms: 1_700_000_000_000,
             max_parallelism: 128,
+            savepoint: false,
+            vertices: Vec::new(),
             tasks: vec![
                 TaskSnapshot {
                     task: TaskId::new(VertexId(0), 0),
@@ -135,15 +139,24 @@ mod tests {
         }
     }
 
+    /// What release 0.1 wrote is read.
+    #[test]
+    fn the_first_golden_file_is_read() {
+        let golden = std::fs::read(GOLDEN).unwrap();
+        assert_eq!(decode(golden.into()).unwrap(), sample());
+    }
+
     /// To make the file anew for a *new* version (old ones are kept): `LEVADA_BLESS=1 cargo test -p levada-proto`.
     #[test]
-    fn the_golden_file_is_read_and_written() {
+    fn the_golden_file_of_a_savepoint_is_read_and_written() {
+        let vertices = vec![VertexOperators { parallelism: 3, uids: vec![Uid::new("lines"), Uid::new("counts")] }];
+        let savepoint = CheckpointMetadata { savepoint: true, vertices, ..sample() };
         if std::env::var_os("LEVADA_BLESS").is_some() {
-            std::fs::write(GOLDEN, encode(sample())).unwrap();
+            std::fs::write(GOLDEN_SAVEPOINT, encode(savepoint.clone())).unwrap();
         }
-        let golden = std::fs::read(GOLDEN).unwrap();
-        assert_eq!(decode(golden.clone().into()).unwrap(), sample());
-        assert_eq!(encode(sample()), golden);
+        let golden = std::fs::read(GOLDEN_SAVEPOINT).unwrap();
+        assert_eq!(decode(golden.clone().into()).unwrap(), savepoint);
+        assert_eq!(encode(savepoint), golden);
     }
 
     #[test]

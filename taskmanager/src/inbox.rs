@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use levada_common::fault::Failure;
 use levada_common::ids::CheckpointId;
+use levada_engine::element::Barrier;
 
 /// Most things that a task can be told before it has heard them; a task that hears nothing for so long is beyond help.
 const CONTROLS_MAX: usize = 4096;
@@ -20,7 +21,9 @@ const CONTROLS_MAX: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Put a barrier into the stream, or snapshot if finishing.
-    Trigger(CheckpointId),
+    Trigger(Barrier),
+    /// The data of a source ends where it is.
+    EndSource,
     /// A checkpoint is complete or given up.
     Notify {
         /// Which.
@@ -164,9 +167,9 @@ mod tests {
     fn control_comes_in_order_and_cancel_overtakes() {
         let (sender, inbox) = inbox();
         assert_eq!(inbox.next_control(), None);
-        sender.send(Control::Trigger(CheckpointId(1)));
-        sender.send(Control::Trigger(CheckpointId(2)));
-        assert_eq!(inbox.next_control(), Some(Control::Trigger(CheckpointId(1))));
+        sender.send(Control::Trigger(Barrier::checkpoint(CheckpointId(1))));
+        sender.send(Control::Trigger(Barrier::checkpoint(CheckpointId(2))));
+        assert_eq!(inbox.next_control(), Some(Control::Trigger(Barrier::checkpoint(CheckpointId(1)))));
         sender.send(Control::Cancel);
         assert_eq!(inbox.next_control(), Some(Control::Cancel));
         assert_eq!(inbox.next_control(), None);
@@ -176,7 +179,7 @@ mod tests {
     fn a_task_that_hears_nothing_fails() {
         let (sender, inbox) = inbox();
         for id in 0..2 * CONTROLS_MAX as u64 {
-            sender.send(Control::Trigger(CheckpointId(id)));
+            sender.send(Control::Trigger(Barrier::checkpoint(CheckpointId(id))));
         }
         assert!(matches!(inbox.next_control(), Some(Control::Fail(_))));
         let rest = std::iter::from_fn(|| inbox.next_control()).count();

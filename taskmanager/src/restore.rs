@@ -9,16 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use arrow::record_batch::RecordBatch;
+use arrow::array::{ArrayRef, UInt16Array};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use bytes::Bytes;
 use levada_common::checkpoint::{DatabaseFile, StateKind};
 use levada_common::fault::{Failure, Fault, Retry};
 use levada_common::ids::{AttemptId, TaskId, Uid};
+use levada_common::keys::{self, KeyGroupRange};
 use levada_common::plan::Plan;
 use levada_common::storage::{Storage, StorageError, retried};
 use levada_engine::operator::RestoredState;
 use levada_proto::convert::{RestorePlace, RestoreState};
-use levada_state::format::{decode_range, verify};
+use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX, decode_range, verify};
 use levada_state_rocksdb::TaskDatabases;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -109,7 +111,8 @@ impl Restorer {
             RestorePlace::Database { .. } => unreachable!("databases are restored as a whole"),
         };
         let (state, range) = (state.clone(), key_groups(&self.plan, task, state.kind));
-        let decoded = tokio::task::spawn_blocking(move || decode_checked(&state, bytes, range)).await;
+        let max_parallelism = self.plan.max_parallelism;
+        let decoded = tokio::task::spawn_blocking(move || decode_checked(&state, bytes, range, max_parallelism)).await;
         decoded.map_err(|error| Failure::internal(format!("decoding a state failed: {error}")))?
     }
 
@@ -124,24 +127,62 @@ impl Restorer {
     }
 }
 
-/// Verifies and decodes one state.
+/// Verifies and decodes one state: the rows of the key groups `range` of `max_parallelism`, as far as it has any.
 fn decode_checked(
     state: &RestoreState,
     bytes: Bytes,
-    range: levada_common::keys::KeyGroupRange,
+    range: KeyGroupRange,
+    max_parallelism: u32,
 ) -> Result<Vec<RecordBatch>, Failure> {
     if bytes.len() as u64 != state.length {
         return Err(corrupt(state, format!("want {} bytes, got {}", state.length, bytes.len())));
     }
     verify(&bytes, state.crc32c)
         .map_err(|bad| corrupt(state, format!("want CRC-32C {:08x}, got {:08x}", bad.expected, bad.found)))?;
-    let decoded = decode_range(bytes, range).map_err(|error| corrupt(state, error.to_string()))?;
+    let noted = state.max_parallelism.unwrap_or(max_parallelism);
+    let decoded =
+        decode_range(bytes, nesting(range, noted, max_parallelism)).map_err(|error| corrupt(state, error.to_string()))?;
+    if decoded.max_parallelism != noted {
+        return Err(corrupt(state, format!("want key groups of {noted}, got {}", decoded.max_parallelism)));
+    }
     match state.kind {
+        StateKind::Keyed if noted != max_parallelism => Ok(regrouped(decoded.batches, max_parallelism)),
         StateKind::Keyed => Ok(decoded.batches),
         StateKind::OperatorList | StateKind::OperatorUnion | StateKind::OperatorBroadcast => {
             Ok(cut(&decoded.batches, state.entries.clone()))
         }
     }
+}
+
+/// The groups of `old` in which those of `new`, a multiple of it, are nested.
+fn nesting(range: KeyGroupRange, old: u32, new: u32) -> KeyGroupRange {
+    let nested = |group: u16| (u32::from(group) * old / new) as u16;
+    KeyGroupRange { start: nested(range.start), end: nested(range.end) }
+}
+
+/// The rows with the key groups that their keys have now.
+fn regrouped(batches: Vec<RecordBatch>, max_parallelism: u32) -> Vec<RecordBatch> {
+    batches.into_iter().map(|batch| regroup(&batch, max_parallelism)).collect()
+}
+
+fn regroup(batch: &RecordBatch, max_parallelism: u32) -> RecordBatch {
+    let schema = batch.schema();
+    let is_key = |name: &str| name.starts_with(KEY_PREFIX);
+    let fields = schema.fields().iter().zip(batch.columns());
+    let key_columns: Vec<ArrayRef> =
+        fields.filter(|(field, _)| is_key(field.name())).map(|(_, column)| Arc::clone(column)).collect();
+    let mut groups = Vec::with_capacity(batch.num_rows());
+    if key_columns.is_empty() {
+        groups.resize(batch.num_rows(), keys::key_group(keys::key_hash(&[]), max_parallelism));
+    } else {
+        keys::key_groups(&key_columns, max_parallelism, &mut groups);
+    }
+    let groups: ArrayRef = Arc::new(UInt16Array::from(groups));
+    let columns = schema.fields().iter().zip(batch.columns());
+    let columns = columns.map(|(field, column)| if field.name() == KEY_GROUP_COLUMN { &groups } else { column }).cloned();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(&schema), columns.collect(), &options)
+        .expect("a column of the same type and length")
 }
 
 /// The rows `rows` of all batches together.
@@ -184,7 +225,6 @@ fn unreadable(state: &RestoreState, directory: &str, error: &StorageError) -> Fa
 #[cfg(test)]
 mod tests {
     use levada_common::ids::SubtaskIndex;
-    use levada_common::keys::KeyGroupRange;
     use levada_state::format::{SizeLimit, encode};
     use levada_state::snapshot::{StateMeta, ready};
 
@@ -212,6 +252,7 @@ mod tests {
             crc32c: written.crc32c,
             length: bytes.len() as u64,
             place: RestorePlace::File { directory: "file:///c/job".into(), path: "chk-1/x".into(), offset: 0 },
+            max_parallelism: None,
             entries,
         };
         (state, bytes.into())
@@ -220,7 +261,7 @@ mod tests {
     #[test]
     fn a_task_gets_its_entries_of_a_list() {
         let (state, bytes) = state(&[entries(&["a", "b", "c"]), entries(&["d", "e"])], 2..4);
-        let batches = decode_checked(&state, bytes, KeyGroupRange::all(128)).unwrap();
+        let batches = decode_checked(&state, bytes, KeyGroupRange::all(128), 128).unwrap();
         let got: Vec<String> = batches
             .iter()
             .flat_map(|batch| {
@@ -235,11 +276,58 @@ mod tests {
         let (state, bytes) = state(&[entries(&["a"])], 0..1);
         let mut flipped = bytes.to_vec();
         flipped[100] ^= 1;
-        let failure = decode_checked(&state, flipped.into(), KeyGroupRange::all(128)).unwrap_err();
+        let failure = decode_checked(&state, flipped.into(), KeyGroupRange::all(128), 128).unwrap_err();
         assert!(failure.message.starts_with("corrupt handle \"file:///c/job/chk-1/x\" at byte 0: want CRC-32C "), "{failure}");
         assert_eq!(failure.retry, Retry::Never);
         let short = bytes.slice(..bytes.len() - 1);
-        let failure = decode_checked(&state, short, KeyGroupRange::all(128)).unwrap_err();
+        let failure = decode_checked(&state, short, KeyGroupRange::all(128), 128).unwrap_err();
         assert!(failure.message.contains(&format!("want {} bytes, got {}", state.length, state.length - 1)), "{failure}");
+    }
+
+    /// Keyed state of the keys 0 to 999 in the key groups of `max`.
+    fn keyed(max: u32) -> (RestoreState, Bytes) {
+        let column: ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(0..1000));
+        let rows = RecordBatch::try_from_iter([("key.k", Arc::clone(&column)), ("n", column)]).unwrap();
+        let meta = StateMeta { uid: Uid::new("counts"), name: "n".into(), kind: StateKind::Keyed, schema: Arc::default() };
+        let mut bytes = Vec::new();
+        let written = encode(&meta, max, ready([rows]), SizeLimit { bytes_max: None }, &mut bytes).unwrap();
+        let (list, _) = state(&[entries(&["a"])], 0..1);
+        let state = RestoreState {
+            uid: meta.uid,
+            name: meta.name,
+            kind: meta.kind,
+            key_groups: KeyGroupRange::all(max),
+            rows: written.rows,
+            crc32c: written.crc32c,
+            length: bytes.len() as u64,
+            max_parallelism: Some(max),
+            entries: 0..written.rows,
+            ..list
+        };
+        (state, bytes.into())
+    }
+
+    #[test]
+    fn keys_find_their_groups_when_the_max_parallelism_is_multiplied() {
+        for (old, factor, parallelism) in [(4, 2, 8), (4, 2, 3), (1, 128, 5), (128, 1, 2), (100, 3, 7)] {
+            let (state, bytes) = keyed(old);
+            let max = old * factor;
+            let mut seen: Vec<i64> = Vec::new();
+            for subtask in 0..parallelism {
+                let own = KeyGroupRange::of_subtask(subtask, parallelism, max);
+                for batch in decode_checked(&state, bytes.clone(), own, max).unwrap() {
+                    use arrow::array::AsArray;
+                    let groups = batch.column_by_name(KEY_GROUP_COLUMN).unwrap().as_primitive::<arrow::datatypes::UInt16Type>();
+                    let keys = batch.column_by_name("key.k").unwrap();
+                    let mut wanted = Vec::new();
+                    keys::key_groups(&[Arc::clone(keys)], max, &mut wanted);
+                    assert_eq!(groups.values().to_vec(), wanted);
+                    let keys = keys.as_primitive::<arrow::datatypes::Int64Type>().values();
+                    seen.extend(keys.iter().zip(&wanted).filter(|(_, group)| own.contains(**group)).map(|(key, _)| *key));
+                }
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, (0..1000).collect::<Vec<_>>(), "{old} times {factor} at {parallelism}");
+        }
     }
 }

@@ -134,7 +134,8 @@ impl Runner<'_> {
         loop {
             while let Some(control) = self.inbox.next_control() {
                 match control {
-                    Control::Trigger(checkpoint) => task.trigger(checkpoint),
+                    Control::Trigger(barrier) => task.trigger(barrier),
+                    Control::EndSource => task.end_source(),
                     Control::Notify { checkpoint, completed, last } => task.notify(checkpoint, completed, last)?,
                     Control::Cancel => return Ok(TaskState::Canceled),
                     Control::Fail(failure) => return Ok(TaskState::Failed(failure)),
@@ -159,9 +160,9 @@ impl Runner<'_> {
         let mut finished = false;
         for event in task.take_events() {
             match event {
-                TaskEvent::Snapshot { checkpoint, finished, parts, durable } => {
+                TaskEvent::Snapshot { checkpoint, kind, finished, parts, durable } => {
                     let sync_ns = self.handle.metrics.snapshot_sync_ns.load(Relaxed);
-                    let taken = Taken { task: self.handle.task, checkpoint, finished, parts, durable, sync_ns };
+                    let taken = Taken { task: self.handle.task, checkpoint, kind, finished, parts, durable, sync_ns };
                     self.uploads.submit(taken);
                 }
                 TaskEvent::SnapshotDeclined { checkpoint, reason } => {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use levada_proto::v1::{CheckpointStatus, DescribeClusterResponse, JobStatus, NodeStatus};
+use levada_proto::v1::{CheckpointStatus, DescribeClusterResponse, JobStatus, NodeStatus, SavepointState, SavepointStatus};
 use serde_json::{Value, json};
 
 use crate::client::state_name;
@@ -20,7 +20,8 @@ pub fn job(status: &JobStatus) -> String {
     line("degraded", if status.degraded { &status.degraded_reason } else { "" });
     line("failure", &status.failure);
     line("waiting", &status.waiting_for);
-    line("attempt", &status.attempt.to_string());
+    line("started from", &status.started_from);
+    line("attempt", &attempt(status));
     line("restarts", &status.restarts.to_string());
     if let Some(all) = &status.checkpoints {
         line(
@@ -33,6 +34,9 @@ pub fn job(status: &JobStatus) -> String {
         for checkpoint in &all.history {
             line("", &checkpoint_line(checkpoint));
         }
+    }
+    for savepoint in &status.savepoints {
+        line("savepoint", &savepoint_line(savepoint));
     }
     text += "\nNODE                      ROWS IN      ROWS OUT          LATE   BAD        KEYS   STATE BYTES\n";
     for node in &status.nodes {
@@ -65,6 +69,28 @@ pub fn job(status: &JobStatus) -> String {
     text
 }
 
+fn attempt(status: &JobStatus) -> String {
+    match status.restored_checkpoint {
+        0 => status.attempt.to_string(),
+        id => format!("{}, restored from {id}", status.attempt),
+    }
+}
+
+fn savepoint_line(savepoint: &SavepointStatus) -> String {
+    let (mode, request) = (&savepoint.mode, &savepoint.request_id);
+    match savepoint.state() {
+        SavepointState::Completed => {
+            let (bytes, ms) = (count(savepoint.bytes), savepoint.duration_ms);
+            format!("{mode} {}: {bytes} bytes in {ms} ms, {}", savepoint.id, savepoint.path)
+        }
+        SavepointState::Failed => format!("{mode} failed (request {request}): {}", savepoint.failure),
+        state => {
+            let state = state.as_str_name().trim_start_matches("SAVEPOINT_STATE_").to_lowercase().replace('_', " ");
+            format!("{mode} {state} (request {request})")
+        }
+    }
+}
+
 fn checkpoint_line(checkpoint: &CheckpointStatus) -> String {
     if checkpoint.failure.is_empty() {
         let place = if checkpoint.metadata.is_empty() { "in the JobManager" } else { &checkpoint.metadata };
@@ -80,7 +106,7 @@ pub fn job_json(status: &JobStatus) -> String {
         json!({
             "id": checkpoint.id, "triggered_at_ms": checkpoint.triggered_at_ms, "duration_ms": checkpoint.duration_ms,
             "bytes": checkpoint.bytes, "inline_bytes": checkpoint.inline_bytes, "failure": checkpoint.failure,
-            "metadata": checkpoint.metadata,
+            "metadata": checkpoint.metadata, "savepoint": checkpoint.savepoint,
         })
     };
     let checkpoints = status.checkpoints.as_ref().map(|all| {
@@ -106,9 +132,19 @@ pub fn job_json(status: &JobStatus) -> String {
         "job_id": status.job_id, "name": status.name, "state": state_name(status.state()), "degraded": status.degraded,
         "degraded_reason": status.degraded_reason, "failure": status.failure, "attempt": status.attempt, "restarts": status.restarts,
         "waiting_for": status.waiting_for, "submitted_at_ms": status.submitted_at_ms, "ended_at_ms": status.ended_at_ms,
+        "started_from": status.started_from, "restored_checkpoint": status.restored_checkpoint,
+        "savepoints": status.savepoints.iter().map(savepoint_json).collect::<Vec<_>>(),
         "checkpoints": checkpoints, "nodes": status.nodes.iter().map(node_json).collect::<Vec<_>>(), "tasks": tasks,
     });
     format!("{value:#}\n")
+}
+
+fn savepoint_json(savepoint: &SavepointStatus) -> Value {
+    json!({
+        "request_id": savepoint.request_id, "mode": savepoint.mode, "id": savepoint.id, "path": savepoint.path,
+        "state": savepoint.state().as_str_name().trim_start_matches("SAVEPOINT_STATE_"), "failure": savepoint.failure,
+        "requested_at_ms": savepoint.requested_at_ms, "duration_ms": savepoint.duration_ms, "bytes": savepoint.bytes,
+    })
 }
 
 fn node_json(node: &NodeStatus) -> Value {

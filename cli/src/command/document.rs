@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use levada_common::graph::{self, GraphErrors};
+use levada_common::graph::{self, GraphErrors, JobGraph};
 use levada_common::plan::Plan;
 use levada_sql::PlanOverrides;
 
@@ -31,11 +31,15 @@ pub fn read(path: &Path) -> anyhow::Result<Document> {
 impl Document {
     /// Checks it as the JobManager would, with the built-in connectors.
     pub fn plan(&self, parallelism: Option<u32>) -> anyhow::Result<Plan> {
+        Ok(self.graph_and_plan(parallelism)?.1)
+    }
+
+    /// The same, with the graph.
+    pub fn graph_and_plan(&self, parallelism: Option<u32>) -> anyhow::Result<(JobGraph, Plan)> {
         let declarations = levada_connectors::registry().declarations;
         let overrides = PlanOverrides { parallelism, ..PlanOverrides::default() };
-        let (_, plan) =
-            levada_sql::plan_document(&self.text, &declarations, &overrides).map_err(|errors| listed(&self.name, &errors))?;
-        Ok(plan)
+        let planned = levada_sql::plan_document(&self.text, &declarations, &overrides);
+        Ok(planned.map_err(|errors| listed(&self.name, &errors))?)
     }
 }
 

@@ -1,8 +1,11 @@
 //! The commands: one file each where there is more to one than a call.
 
+mod checkpoints;
 mod describe;
 mod document;
 mod run;
+mod savepoint;
+mod snapshot;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,7 +46,21 @@ enum Action {
     /// Waits for a job's end. Exit code 0 only where it FINISHED.
     Wait(JobArguments),
     /// Checks a job file and prints its execution graph; needs no JobManager.
+    ///
+    /// With --from also whether the job can be restored from a snapshot, of which the metadata is read.
+    /// Exit code: 0 fine, 1 the snapshot cannot be read or does not fit, 2 the command line or the job file is wrong.
     Check(CheckArguments),
+    /// Takes a savepoint of a job, which goes on, and prints its path.
+    ///
+    /// Exit code: 0 it is written, 1 it failed.
+    Savepoint(savepoint::SavepointArguments),
+    /// Takes a savepoint of a job and stops it there; prints the savepoint's path.
+    ///
+    /// Sources stop, sinks publish what was written before, the job is FINISHED. Windows that are open stay in the savepoint, but
+    /// with --drain. Exit code: 0 the savepoint is written and the job FINISHED, else 1; where the savepoint fails the job goes on.
+    Stop(savepoint::StopArguments),
+    /// Lists the completed checkpoints of a job that are kept, with their states.
+    Checkpoints(checkpoints::CheckpointsArguments),
 }
 
 /// Where the JobManager is.
@@ -61,6 +78,8 @@ struct SubmitArguments {
     /// Overrides `settings.parallelism`.
     #[arg(long, value_name = "N")]
     parallelism: Option<u32>,
+    #[command(flatten)]
+    restore: snapshot::RestoreArguments,
     /// Waits for the job's end, showing its progress.
     #[arg(long)]
     wait: bool,
@@ -94,6 +113,8 @@ struct CheckArguments {
     /// Overrides `settings.parallelism`.
     #[arg(long, value_name = "N")]
     parallelism: Option<u32>,
+    #[command(flatten)]
+    restore: snapshot::RestoreArguments,
     /// The plan as JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -111,7 +132,10 @@ impl Command {
                 Action::Describe(arguments) => describe_any(arguments).await,
                 Action::Cancel(arguments) => cancel(arguments).await,
                 Action::Wait(arguments) => wait(arguments).await,
-                Action::Check(arguments) => check(&arguments),
+                Action::Check(arguments) => check(&arguments).await,
+                Action::Savepoint(arguments) => savepoint::savepoint(arguments).await,
+                Action::Stop(arguments) => savepoint::stop(arguments).await,
+                Action::Checkpoints(arguments) => checkpoints::checkpoints(arguments).await,
             }
         })
     }
@@ -134,8 +158,10 @@ fn reason(status: &JobStatus) -> String {
 
 async fn submit(arguments: SubmitArguments) -> anyhow::Result<ExitCode> {
     let document = document::read(&arguments.job)?;
+    let restore = arguments.restore.resolve()?;
     let mut client = Client::connect(&arguments.remote.jobmanager).await?;
-    let job = client.submit(&document.text, &document.name, arguments.parallelism.unwrap_or(0)).await?;
+    let parallelism = arguments.parallelism.unwrap_or(0);
+    let job = client.submit_from(&document.text, &document.name, parallelism, restore).await?;
     println!("{job}");
     if !arguments.wait {
         return Ok(ExitCode::SUCCESS);
@@ -191,9 +217,12 @@ async fn wait(arguments: JobArguments) -> anyhow::Result<ExitCode> {
     Ok(outcome(&status))
 }
 
-fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
+async fn check(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
     let document = document::read(&arguments.job)?;
-    let plan = document.plan(arguments.parallelism)?;
+    let (graph, mut plan) = document.graph_and_plan(arguments.parallelism)?;
+    for note in snapshot::check(&arguments.restore, &graph, &mut plan).await? {
+        eprintln!("levada: {note}");
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&plan)?);
     } else {

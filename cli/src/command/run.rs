@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::snapshot::RestoreArguments;
 use super::{document, outcome};
 use crate::cluster::{Embedded, EmbeddedOptions};
 use crate::progress::Progress;
@@ -20,6 +21,8 @@ pub struct RunArguments {
     /// TaskManagers in the embedded cluster.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     task_managers: u32,
+    #[command(flatten)]
+    restore: RestoreArguments,
     /// No progress on standard error.
     #[arg(long)]
     quiet: bool,
@@ -31,6 +34,7 @@ pub struct RunArguments {
 /// Runs the job; ctrl-c cancels it.
 pub async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let document = document::read(&arguments.job)?;
+    let restore = arguments.restore.resolve()?;
     let plan = document.plan(arguments.parallelism)?;
     for warning in &plan.warnings {
         eprintln!("levada: warning: {warning}");
@@ -39,7 +43,8 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let options = EmbeddedOptions { task_managers: arguments.task_managers, slots, settings: arguments.settings };
     let cluster = Embedded::start(options, |builder| builder).await?;
     let mut client = cluster.client().await?;
-    let job = client.submit(&document.text, &document.name, arguments.parallelism.unwrap_or(0)).await?;
+    let parallelism = arguments.parallelism.unwrap_or(0);
+    let job = client.submit_from(&document.text, &document.name, parallelism, restore).await?;
     let mut progress = Progress::new();
     let mut watcher = client.clone();
     let watched = watcher.watch(&job, 500, |status| {

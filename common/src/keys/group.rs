@@ -78,6 +78,16 @@ impl KeyGroupRange {
         self.intersects(other).then_some(range)
     }
 
+    /// The groups that these become when the max parallelism is multiplied by `factor`: g becomes `factor`·g and those up to the
+    /// next one's.
+    ///
+    /// Contract: the multiplied max parallelism is at most `MAX_PARALLELISM_LIMIT`.
+    #[must_use]
+    pub fn scaled(self, factor: u32) -> Self {
+        let group = |group: u32| u16::try_from(group).expect("groups of a max parallelism within the limit");
+        Self { start: group(u32::from(self.start) * factor), end: group((u32::from(self.end) + 1) * factor - 1) }
+    }
+
     /// Number of groups.
     pub fn count(self) -> u32 {
         u32::from(self.end) - u32::from(self.start) + 1
@@ -122,6 +132,15 @@ mod tests {
     fn groups_nest_when_the_maximum_is_multiplied() {
         for hash in [0, 1, 0x1234_5678, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
             assert_eq!(key_group(hash, 128), key_group(hash, 128 * 4) / 4);
+        }
+        for (old, factor) in [(1, 1), (4, 2), (128, 3), (128, 256), (1, 32_768)] {
+            for hash in [0, 1, 0x1234_5678, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
+                let group = key_group(hash, old);
+                let nested = KeyGroupRange { start: group, end: group }.scaled(factor);
+                assert!(nested.contains(key_group(hash, old * factor)), "{hash:x} of {old} times {factor}");
+                assert_eq!(nested.count(), factor);
+            }
+            assert_eq!(KeyGroupRange::all(old).scaled(factor), KeyGroupRange::all(old * factor));
         }
         assert_eq!(key_group(u32::MAX, 32_768), 32_767);
         assert_eq!(key_group(0, 1), 0);

@@ -4,6 +4,7 @@ mod cases;
 mod exchange;
 mod kill;
 mod python;
+mod savepoints;
 mod storage;
 mod streams;
 mod structure;

@@ -6,14 +6,21 @@
 //! failure of the attempt does not give it up: the next attempt waits for the answer (at most until the checkpoint's deadline)
 //! and is restored from it where it was written. No task is notified then; sinks commit what they find in the restored state.
 //! A write that is not answered in time is *abandoned*: counted as failed, never restored from, and deleted when its answer comes.
+//!
+//! *A savepoint commits nothing, and nothing is restored from it while the job goes on*: it is the user's, who may move or delete
+//! it at any time. What sinks have prepared for it is committed with the next checkpoint, or prepared anew after a failure, which
+//! goes back to the newest checkpoint: each row comes out once, whatever has become of the savepoint. A savepoint that stops the
+//! job is its last checkpoint: tasks are notified, sinks commit, and should the attempt fail before all have, the next one is
+//! restored from it with every task marked finished, so that sinks commit what they find and nothing more is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use levada_common::checkpoint::{CheckpointMetadata, DeclineReason, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, DeclineReason, TaskSnapshot};
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
 use levada_common::plan::{BackendKind, Plan};
+use levada_common::savepoint;
 use levada_common::time::Instant;
 
 use crate::clock::Clock;
@@ -22,8 +29,14 @@ use crate::execution::{Execution, describe};
 use crate::health::Health;
 use crate::history::History;
 use crate::pending::Pending;
+use crate::restore::{RestoreBase, RestorePoint};
 use crate::retained::{Retained, repeats};
-use crate::status::CheckpointsStatus;
+use crate::savepoints::{SavepointMode, SavepointRequest, SavepointStatus, Savepoints};
+use crate::shared::SharedFiles;
+use crate::status::{CheckpointsStatus, StartedFrom};
+
+/// Savepoints that were given up whose folders are remembered, for acknowledgements that come late.
+const GIVEN_UP_COUNT_MAX: usize = 64;
 
 /// The checkpoint coordinator of one job.
 #[derive(Debug)]
@@ -33,8 +46,21 @@ pub struct Coordinator {
     next_id: CheckpointId,
     pending: Option<Pending>,
     /// Checkpoints given up whose metadata may be written yet.
-    abandoned: BTreeMap<CheckpointId, Vec<TaskSnapshot>>,
+    abandoned: BTreeMap<CheckpointId, (CheckpointKind, Vec<TaskSnapshot>)>,
     retained: Retained,
+    shared: SharedFiles,
+    savepoints: Savepoints,
+    /// Savepoints that completed: whatever still comes for one repeats what it has, and is never discarded.
+    users: BTreeSet<CheckpointId>,
+    /// Savepoints that were given up.
+    given_up: BTreeMap<CheckpointId, CheckpointKind>,
+    /// What the job began with, until it has a checkpoint of its own.
+    base: Option<RestoreBase>,
+    started_from: Option<StartedFrom>,
+    /// The savepoint that has stopped the job.
+    stopped: Option<RestoreBase>,
+    /// The sources of the current attempt were told to end, for this savepoint.
+    draining: Option<String>,
     history: History,
     health: Health,
     /// The current attempt, from its deployment until it fails or is ended: whom checkpoints are taken of.
@@ -51,23 +77,37 @@ pub struct Coordinator {
 /// What a metadata answer changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// The checkpoint completed.
+    /// A checkpoint (no savepoint) completed.
     pub completed: bool,
     /// The job fails.
     pub failure: Option<Failure>,
 }
 
 impl Coordinator {
-    /// A job without checkpoints so far; a final one that failed is tried again after `final_retry_ms`.
-    pub fn new(plan: Arc<Plan>, final_retry_ms: u64) -> Self {
+    /// A job without checkpoints so far, which begins with `base`; a final checkpoint that failed is tried again after
+    /// `final_retry_ms`. Its ids go on from those of `base`, since tasks take no older one.
+    pub fn new(plan: Arc<Plan>, final_retry_ms: u64, base: Option<RestoreBase>) -> Self {
         let retained = Retained::new(plan.settings.checkpoint.num_retained);
+        let started_from = base.as_ref().map(|base| StartedFrom {
+            checkpoint: base.metadata.id,
+            savepoint: base.metadata.savepoint,
+            directory: base.directory.clone(),
+        });
         Self {
             plan,
             final_retry_ms,
-            next_id: CheckpointId(1),
+            next_id: base.as_ref().map_or(CheckpointId(1), |base| base.metadata.id.next()),
             pending: None,
             abandoned: BTreeMap::new(),
             retained,
+            shared: SharedFiles::default(),
+            savepoints: Savepoints::default(),
+            users: BTreeSet::new(),
+            given_up: BTreeMap::new(),
+            base,
+            started_from,
+            stopped: None,
+            draining: None,
             history: History::default(),
             health: Health::default(),
             attempt: None,
@@ -98,6 +138,8 @@ impl Coordinator {
     pub fn attempt_ended(&mut self, clock: Clock, why: &str, effects: &mut Vec<Effect>) {
         self.attempt = None;
         self.due = None;
+        self.draining = None;
+        self.savepoints.fail_waiting(&format!("the attempt ended: {why}"));
         if let Some(pending) = self.pending.take_if(|pending| !pending.is_acknowledged()) {
             self.give_up(pending, clock, &DeclineReason::AttemptEnded(why.into()), None, effects);
         }
@@ -106,9 +148,57 @@ impl Coordinator {
     /// The job has ended. Its checkpoints stay where `keep` says so.
     pub fn job_ended(&mut self, keep: bool, effects: &mut Vec<Effect>) {
         self.keep = Some(keep);
+        self.savepoints.fail_waiting("the job has ended");
         if !keep {
-            self.retained.discard_all(effects);
+            self.discard_retained(effects);
         }
+        let files = self.shared.ended();
+        delete_shared(files, effects);
+    }
+
+    fn discard_retained(&mut self, effects: &mut Vec<Effect>) {
+        for metadata in self.retained.take_all() {
+            self.discard(metadata, effects);
+        }
+    }
+
+    /// Discards a checkpoint that was retained.
+    fn discard(&mut self, metadata: CheckpointMetadata, effects: &mut Vec<Effect>) {
+        let files = self.shared.release(&metadata.tasks);
+        let kind = CheckpointKind::Checkpoint;
+        effects.push(Effect::DiscardCheckpoint { checkpoint: metadata.id, kind, tasks: metadata.tasks });
+        delete_shared(files, effects);
+    }
+
+    /// Somebody wants a savepoint; `refused` where it cannot be had now. A request that is known changes nothing.
+    pub fn savepoint_wanted(&mut self, request: SavepointRequest, wall_ms: u64, refused: Option<String>) {
+        let ending = self.savepoints.ending().map(|ending| format!("the job ends with savepoint request {}", ending.request.id));
+        self.savepoints.request(request, wall_ms, refused.or(ending));
+    }
+
+    /// The savepoint of this request.
+    pub fn savepoint(&self, request: &str) -> Option<&SavepointStatus> {
+        self.savepoints.find(request)
+    }
+
+    /// The savepoint that ends, or has ended, the job.
+    pub fn ending_savepoint(&self) -> Option<&SavepointStatus> {
+        self.savepoints.ending()
+    }
+
+    /// All savepoints, newest first.
+    pub fn savepoints(&self) -> Vec<SavepointStatus> {
+        self.savepoints.all()
+    }
+
+    /// The snapshot that the job was submitted with.
+    pub fn started_from(&self) -> Option<&StartedFrom> {
+        self.started_from.as_ref()
+    }
+
+    /// The completed checkpoints that are kept, oldest first.
+    pub fn retained(&self) -> impl Iterator<Item = &CheckpointMetadata> {
+        self.retained.iter()
     }
 
     /// Does what time asks for: gives up, begins. Answers the failure of the job where too many checkpoints failed.
@@ -116,17 +206,18 @@ impl Coordinator {
         if let Some(pending) = self.pending.take_if(|pending| pending.deadline <= clock.now) {
             let reason = pending.expiry(&self.plan, self.plan.settings.checkpoint.timeout_ms);
             if pending.is_acknowledged() {
-                self.abandoned.insert(pending.id, pending.snapshots());
+                self.abandoned.insert(pending.id, (pending.kind.clone(), pending.snapshots()));
             }
             let failure = self.give_up(pending, clock, &reason, execution, effects);
             if failure.is_some() {
                 return failure;
             }
         }
-        if let Some(execution) = execution
-            && self.begins_at(execution).is_some_and(|at| at <= clock.now)
-        {
-            self.trigger(clock, execution, effects);
+        if let Some(execution) = execution {
+            self.drain(execution, effects);
+            if self.begins_at(execution).is_some_and(|at| at <= clock.now) {
+                self.trigger(clock, execution, effects);
+            }
         }
         None
     }
@@ -145,17 +236,49 @@ impl Coordinator {
             None
         } else if execution.is_finishing() {
             Some(self.final_due)
+        } else if self.draining.is_some() {
+            // A checkpoint of sources of which some were ended is none to go back to.
+            None
+        } else if self.savepoints.next().is_some() {
+            Some(Instant(0))
         } else {
             self.due
+        }
+    }
+
+    /// Ends the sources where a drain is next; its savepoint is the job's final checkpoint, and until then there is no other.
+    fn drain(&mut self, execution: &Execution, effects: &mut Vec<Effect>) {
+        let next = self.savepoints.next().filter(|next| next.mode == SavepointMode::Drain);
+        let Some(request) = next.filter(|_| self.draining.is_none() && execution.is_live() && self.pending.is_none()) else {
+            return;
+        };
+        self.draining = Some(request.id.clone());
+        let tasks = execution.sources(&self.plan);
+        effects.push(Effect::EndSources { attempt: execution.id(), tasks });
+    }
+
+    /// What the next checkpoint is taken for, and which request that answers.
+    fn next_kind(&self, id: CheckpointId, execution: &Execution) -> (CheckpointKind, Option<String>) {
+        let job = execution.id().job;
+        match self.savepoints.next() {
+            Some(next) if next.mode != SavepointMode::Drain || execution.is_finishing() => {
+                let directory = savepoint::folder(&next.directory, job, id).into();
+                (CheckpointKind::Savepoint { directory, stops: next.mode.ends_job() }, Some(next.id.clone()))
+            }
+            _ => (CheckpointKind::Checkpoint, None),
         }
     }
 
     fn trigger(&mut self, clock: Clock, execution: &Execution, effects: &mut Vec<Effect>) {
         let id = self.next_id;
         self.next_id = id.next();
+        let (kind, request) = self.next_kind(id, execution);
         let settings = &self.plan.settings.checkpoint;
-        self.due = settings.interval_ms.map(|interval_ms| clock.now.plus_ms(interval_ms));
-        let pending = Pending::new(id, execution, clock, settings.timeout_ms);
+        match (request, kind.savepoint()) {
+            (Some(request), Some(folder)) => self.savepoints.begun(&request, id, folder.to_string()),
+            _ => self.due = settings.interval_ms.map(|interval_ms| clock.now.plus_ms(interval_ms)),
+        }
+        let pending = Pending::new(id, kind, execution, clock, settings.timeout_ms);
         effects.push(self.trigger_effect(&pending, execution.without_live_input(&self.plan)));
         self.pending = Some(pending);
         self.history.triggered();
@@ -163,8 +286,10 @@ impl Coordinator {
 
     fn trigger_effect(&self, pending: &Pending, tasks: Vec<(TaskManagerId, TaskId)>) -> Effect {
         let settings = &self.plan.settings;
-        let inline = settings.backend == BackendKind::Memory || settings.checkpoint.interval_ms.is_none();
-        Effect::TriggerCheckpoint { attempt: pending.attempt, checkpoint: pending.id, tasks, inline }
+        let kind = pending.kind.clone();
+        let in_memory = settings.backend == BackendKind::Memory || settings.checkpoint.interval_ms.is_none();
+        let inline = in_memory && kind == CheckpointKind::Checkpoint;
+        Effect::TriggerCheckpoint { attempt: pending.attempt, checkpoint: pending.id, kind, tasks, inline }
     }
 
     /// The task has seen the end of its data: no barrier will reach it any more, so it is told of the checkpoint under way.
@@ -178,29 +303,59 @@ impl Coordinator {
         }
     }
 
-    /// A task of the current attempt acknowledged.
-    pub fn acknowledge(&mut self, clock: Clock, checkpoint: CheckpointId, snapshot: TaskSnapshot, effects: &mut Vec<Effect>) {
+    /// A task of the current attempt acknowledged. One that builds on a file that is gone is as good as declined: answers the
+    /// failure of the job, if that is one.
+    pub fn acknowledge(
+        &mut self,
+        clock: Clock,
+        checkpoint: CheckpointId,
+        snapshot: TaskSnapshot,
+        execution: &Execution,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Failure> {
         let current = self.attempt;
         let wanting = self
             .pending
             .as_mut()
             .filter(|pending| pending.id == checkpoint && Some(pending.attempt) == current && pending.wants(snapshot.task));
-        let Some(pending) = wanting else { return self.refuse(checkpoint, snapshot, effects) };
+        let Some(pending) = wanting else {
+            self.refuse(checkpoint, snapshot, effects);
+            return None;
+        };
+        if let Some(file) = self.shared.missing(&snapshot) {
+            let reason = DeclineReason::Declined(format!("its snapshot needs the shared file \"{file}\", which was deleted"));
+            let task = snapshot.task;
+            self.refuse(checkpoint, snapshot, effects);
+            return self.decline(clock, (checkpoint, task), reason, execution, effects);
+        }
+        self.shared.hold(&snapshot);
         pending.take(snapshot);
         if pending.is_acknowledged() {
             effects.push(Effect::WriteMetadata {
                 attempt: pending.attempt,
-                metadata: pending.metadata(self.plan.max_parallelism),
+                metadata: pending.metadata(&self.plan),
+                kind: pending.kind.clone(),
                 within_ms: pending.deadline.since(clock.now),
             });
         }
+        None
     }
 
     /// Discards a late, unknown or stale acknowledgement, but none that repeats one whose files are held.
     pub fn refuse(&mut self, checkpoint: CheckpointId, snapshot: TaskSnapshot, effects: &mut Vec<Effect>) {
         if !self.holds(checkpoint, &snapshot) {
-            effects.push(Effect::DiscardSnapshot { checkpoint, snapshot });
+            let files = self.shared.refuse(&snapshot);
+            let kind = self.kind_of(checkpoint);
+            effects.push(Effect::DiscardSnapshot { checkpoint, kind, snapshot });
+            delete_shared(files, effects);
         }
+    }
+
+    /// What a checkpoint was taken for, as far as it is known.
+    fn kind_of(&self, checkpoint: CheckpointId) -> CheckpointKind {
+        let pending = self.pending.as_ref().filter(|pending| pending.id == checkpoint).map(|pending| &pending.kind);
+        let abandoned = || self.abandoned.get(&checkpoint).map(|(kind, _)| kind);
+        pending.or_else(abandoned).or_else(|| self.given_up.get(&checkpoint)).cloned().unwrap_or_default()
     }
 
     /// Whether the snapshot repeats one that was taken and is held: under way, being written, or retained.
@@ -209,7 +364,8 @@ impl Coordinator {
         let pending = self.pending.as_ref().filter(|pending| pending.id == checkpoint);
         pending.and_then(|pending| pending.taken(snapshot.task)).is_some_and(|held| repeats(held, snapshot))
             || self.retained.get(checkpoint).is_some_and(|metadata| among(&metadata.tasks))
-            || self.abandoned.get(&checkpoint).is_some_and(|tasks| among(tasks))
+            || self.abandoned.get(&checkpoint).is_some_and(|(_, tasks)| among(tasks))
+            || self.users.contains(&checkpoint)
     }
 
     /// A task of the current attempt declined, or the JobManager did for it. Answers the failure of the job, if it is one.
@@ -239,8 +395,10 @@ impl Coordinator {
         execution: Option<&Execution>,
         effects: &mut Vec<Effect>,
     ) -> Answered {
-        if let Some(tasks) = self.abandoned.remove(&checkpoint) {
-            effects.push(Effect::DiscardCheckpoint { checkpoint, tasks });
+        if let Some((kind, tasks)) = self.abandoned.remove(&checkpoint) {
+            let files = self.shared.release(&tasks);
+            effects.push(Effect::DiscardCheckpoint { checkpoint, kind, tasks });
+            delete_shared(files, effects);
             return Answered::default();
         }
         let Some(pending) = self.pending.take_if(|pending| pending.id == checkpoint && pending.is_acknowledged()) else {
@@ -248,14 +406,16 @@ impl Coordinator {
         };
         match result {
             Ok(uri) => {
+                let completed = pending.kind == CheckpointKind::Checkpoint;
                 self.complete(pending, clock, uri, execution, effects);
-                Answered { completed: true, failure: None }
+                Answered { completed, failure: None }
             }
             Err(reason) => Answered { completed: false, failure: self.give_up(pending, clock, &reason, execution, effects) },
         }
     }
 
-    /// The checkpoint is durable: counts, tells the tasks, keeps it and discards what is too many.
+    /// The checkpoint is durable: counts, tells the tasks, keeps it and discards what is too many. A savepoint is its user's; only
+    /// one that stops the job means something to the tasks.
     fn complete(
         &mut self,
         pending: Pending,
@@ -264,16 +424,44 @@ impl Coordinator {
         execution: Option<&Execution>,
         effects: &mut Vec<Effect>,
     ) {
-        self.history.ended(pending.record(clock.now, None, uri));
-        self.health.completed(pending.triggered.now);
+        let record = pending.record(clock.now, None, uri);
+        self.savepoints.ended(pending.id, None, record.duration_ms, record.bytes);
+        self.history.ended(record);
         self.pause(clock.now);
-        if self.attempt == Some(pending.attempt) {
+        let is_checkpoint = pending.kind == CheckpointKind::Checkpoint;
+        if self.attempt == Some(pending.attempt) && (is_checkpoint || pending.last) {
             self.last_completed = pending.last;
             effects.extend(notify(&pending, true, execution));
         }
-        self.retained.push(pending.metadata(self.plan.max_parallelism), effects);
+        let metadata = pending.metadata(&self.plan);
+        match &pending.kind {
+            CheckpointKind::Checkpoint => {
+                self.health.completed(pending.triggered.now);
+                self.keep_checkpoint(metadata, effects);
+            }
+            CheckpointKind::Savepoint { directory, stops } => {
+                let files = self.shared.release(&metadata.tasks);
+                delete_shared(files, effects);
+                self.users.insert(metadata.id);
+                self.stopped = stops.then(|| RestoreBase { metadata, directory: directory.to_string() });
+            }
+        }
+    }
+
+    fn keep_checkpoint(&mut self, metadata: CheckpointMetadata, effects: &mut Vec<Effect>) {
+        self.base = None;
+        let files = self.shared.completed(&metadata);
+        for old in self.retained.push(metadata) {
+            self.discard(old, effects);
+        }
+        delete_shared(files, effects);
+        if self.keep.is_some() {
+            // It completed after the job's end: nothing is built on it.
+            let files = self.shared.ended();
+            delete_shared(files, effects);
+        }
         if self.keep == Some(false) {
-            self.retained.discard_all(effects);
+            self.discard_retained(effects);
         }
     }
 
@@ -286,21 +474,44 @@ impl Coordinator {
         execution: Option<&Execution>,
         effects: &mut Vec<Effect>,
     ) -> Option<Failure> {
-        self.history.ended(pending.record(clock.now, Some(reason.to_string()), String::new()));
+        let record = pending.record(clock.now, Some(reason.to_string()), String::new());
+        self.savepoints.ended(pending.id, record.failure.clone(), record.duration_ms, record.bytes);
+        self.history.ended(record);
         self.pause(clock.now);
         let mut failure = None;
         if self.attempt == Some(pending.attempt) {
             effects.extend(notify(&pending, false, execution));
-            if pending.last {
-                self.final_due = clock.now.plus_ms(self.final_retry_ms);
+            failure = self.count_failure(&pending, clock.now, reason);
+        }
+        if pending.kind != CheckpointKind::Checkpoint {
+            self.given_up.insert(pending.id, pending.kind.clone());
+            if self.given_up.len() > GIVEN_UP_COUNT_MAX {
+                self.given_up.pop_first();
             }
-            let tolerable = self.plan.settings.checkpoint.tolerable_failures;
-            failure = self.health.failed(pending.id, reason, pending.last, tolerable);
         }
         if !self.abandoned.contains_key(&pending.id) {
-            effects.push(Effect::DiscardCheckpoint { checkpoint: pending.id, tasks: pending.snapshots() });
+            let tasks = pending.snapshots();
+            let files = self.shared.release(&tasks);
+            effects.push(Effect::DiscardCheckpoint { checkpoint: pending.id, kind: pending.kind, tasks });
+            delete_shared(files, effects);
         }
         failure
+    }
+
+    /// A savepoint that failed is its user's matter, and the job goes on: where its sources were ended for it, from its newest
+    /// checkpoint, which is from before that.
+    fn count_failure(&mut self, pending: &Pending, now: Instant, reason: &DeclineReason) -> Option<Failure> {
+        if pending.last {
+            self.final_due = now.plus_ms(self.final_retry_ms);
+        }
+        if pending.kind != CheckpointKind::Checkpoint {
+            let drained = self.draining.take()?;
+            return Some(Failure::external(format!(
+                "the sources were ended for savepoint request {drained}, which failed: {reason}"
+            )));
+        }
+        let tolerable = self.plan.settings.checkpoint.tolerable_failures;
+        self.health.failed(pending.id, reason, pending.last, tolerable)
     }
 
     /// Keeps the least pause after a checkpoint that has just ended.
@@ -309,9 +520,19 @@ impl Coordinator {
         self.due = self.due.map(|due| due.max(earliest));
     }
 
-    /// The newest completed checkpoint, from which the job is restored.
-    pub fn restore_point(&self) -> Option<&CheckpointMetadata> {
-        self.retained.newest()
+    /// What the job is restored from: its newest completed checkpoint, the savepoint that stopped it where that is newer, and
+    /// before it has any what it began with.
+    pub fn restore_point(&self) -> Option<RestorePoint<'_>> {
+        let own = self.retained.newest();
+        let stopped = self.stopped.as_ref().filter(|base| own.is_none_or(|own| own.id < base.metadata.id));
+        if let Some(RestoreBase { metadata, directory }) = stopped {
+            return Some(RestorePoint { metadata, directory: Some(directory), stopped: true });
+        }
+        let base = || {
+            let RestoreBase { metadata, directory } = self.base.as_ref()?;
+            Some(RestorePoint { metadata, directory: Some(directory), stopped: false })
+        };
+        own.map(|metadata| RestorePoint { metadata, directory: None, stopped: false }).or_else(base)
     }
 
     /// Whether a checkpoint's metadata is being written.
@@ -339,6 +560,12 @@ impl Coordinator {
             age_ms: self.health.age_ms(now),
             ..self.history.status(u64::from(self.pending.is_some()))
         }
+    }
+}
+
+fn delete_shared(files: Vec<String>, effects: &mut Vec<Effect>) {
+    if !files.is_empty() {
+        effects.push(Effect::DeleteShared { files });
     }
 }
 

@@ -2,27 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use levada_common::checkpoint::CheckpointMetadata;
 use levada_common::ids::TaskId;
 use levada_common::plan::Plan;
 
 use crate::event::TaskDeployment;
 use crate::execution::tasks;
 use crate::placement::Placement;
-use crate::restore::{RestoreError, assign, split};
+use crate::restore::{RestoreError, RestorePoint, assign, knows, split};
 
-/// The deployments of an attempt, restored from `checkpoint` or, without one, begun with the sources' `splits`.
+/// The deployments of an attempt, restored from `point`. A source that no snapshot knows begins with its `splits`.
 pub fn deployments(
     plan: &Plan,
     placement: &Placement,
-    checkpoint: Option<&CheckpointMetadata>,
+    point: Option<RestorePoint<'_>>,
     splits: &BTreeMap<u32, Vec<String>>,
 ) -> Result<Vec<TaskDeployment>, RestoreError> {
-    let mut restored = checkpoint.map(|checkpoint| assign(plan, checkpoint)).transpose()?.unwrap_or_default();
+    let mut restored = point.map(|point| assign(plan, point.metadata)).transpose()?.unwrap_or_default();
+    let is_known = |task: TaskId| match (point, &plan.vertex(task.vertex).source) {
+        (Some(point), Some(source)) => knows(point.metadata, &source.uid),
+        _ => false,
+    };
     let deploy = |task: TaskId| {
         let from = restored.remove(&task).unwrap_or_default();
-        let splits = if checkpoint.is_some() { Vec::new() } else { first_splits(plan, task, splits) };
-        TaskDeployment { task, task_manager: placement.of(task), finished: from.finished, states: from.states, splits }
+        let splits = if is_known(task) { Vec::new() } else { first_splits(plan, task, splits) };
+        let finished = from.finished || point.is_some_and(|point| point.stopped);
+        TaskDeployment { task, task_manager: placement.of(task), finished, states: from.states, splits }
     };
     Ok(tasks(plan).map(deploy).collect())
 }

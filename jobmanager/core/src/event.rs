@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use levada_common::checkpoint::{CheckpointMetadata, DeclineReason, StateHandle, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, DeclineReason, StateHandle, TaskSnapshot};
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
+
+use crate::savepoints::SavepointRequest;
 
 /// A TaskManager as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub enum TaskState {
 pub enum Event {
     /// The job begins: the first event. First start is recovery from nothing.
     Start {
-        /// Each source's splits, by vertex, as listed by its connector; used only where no checkpoint is restored.
+        /// Each source's splits, by vertex, as listed by its connector; used only for sources that no snapshot knows.
         splits: BTreeMap<u32, Vec<String>>,
     },
     /// The TaskManagers (and their slots for this job) that there are now, all of them; sent at each change.
@@ -90,6 +92,8 @@ pub enum Event {
         /// The URI of the file, empty where the metadata lives in the JobManager only; or why it could not be written.
         result: Result<String, DeclineReason>,
     },
+    /// The user wants a savepoint, and perhaps the job to end with it. One that cannot be taken now has failed at once.
+    Savepoint(SavepointRequest),
     /// The user wants the job to end.
     Cancel,
     /// Time has come (see `Machine::deadline`).
@@ -116,7 +120,9 @@ pub struct TaskDeployment {
 pub struct StateAssignment {
     /// The state, as it stands in the checkpoint.
     pub state: StateHandle,
-    /// For an operator list: the entries [from, to) of it that are this task's; `0..rows` for keyed state.
+    /// Number of key groups of the snapshot that it is from: the plan's, or a divisor of it. `state.key_groups` are of these.
+    pub max_parallelism: u32,
+    /// For an operator list: the entries [from, to) of it that are this task's; `0..rows` for any other state.
     pub entries: std::ops::Range<u64>,
 }
 
@@ -129,6 +135,8 @@ pub enum Effect {
         attempt: AttemptId,
         /// The checkpoint that they are restored from.
         restored: Option<CheckpointId>,
+        /// URI of the directory below which its files are; `None` = the job's own checkpoint directory.
+        directory: Option<String>,
         /// Memory of each channel between TaskManagers, in bytes: 128 KiB to 4 MiB.
         channel_window_bytes: u64,
         /// The tasks.
@@ -147,10 +155,19 @@ pub enum Effect {
         attempt: AttemptId,
         /// The checkpoint.
         checkpoint: CheckpointId,
+        /// What it is taken for.
+        kind: CheckpointKind,
         /// Where each task is.
         tasks: Vec<(TaskManagerId, TaskId)>,
         /// Everything stays inline (a final checkpoint of a job without checkpointing, or the memory backend).
         inline: bool,
+    },
+    /// Tell these sources that their data ends here: the job is drained.
+    EndSources {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Where each source is.
+        tasks: Vec<(TaskManagerId, TaskId)>,
     },
     /// Write the checkpoint's `_metadata` (or, without a directory, keep it in memory), then answer `MetadataWritten`, always:
     /// until then the next attempt waits (at most `within_ms`), since a checkpoint may be durable that no one knows of.
@@ -159,6 +176,8 @@ pub enum Effect {
         attempt: AttemptId,
         /// The checkpoint.
         metadata: CheckpointMetadata,
+        /// Where it goes: a savepoint into its own folder, with its manifest.
+        kind: CheckpointKind,
         /// What is left of the checkpoint's time, in milliseconds: the answer is due within it, whatever it is.
         within_ms: u64,
     },
@@ -175,10 +194,13 @@ pub enum Effect {
         /// Where the attempt has tasks.
         task_managers: Vec<TaskManagerId>,
     },
-    /// Delete what a checkpoint that was given up or replaced holds, and forget its inline bytes.
+    /// Delete what a checkpoint that was given up or replaced holds (but for shared files), and forget its inline bytes. Of a
+    /// savepoint that was given up the whole folder goes.
     DiscardCheckpoint {
         /// The checkpoint.
         checkpoint: CheckpointId,
+        /// What it was taken for.
+        kind: CheckpointKind,
         /// States acknowledged so far (their files are to be deleted).
         tasks: Vec<TaskSnapshot>,
     },
@@ -187,8 +209,15 @@ pub enum Effect {
     DiscardSnapshot {
         /// The checkpoint that it was for.
         checkpoint: CheckpointId,
+        /// What that was taken for, as far as it is known.
+        kind: CheckpointKind,
         /// The snapshot.
         snapshot: TaskSnapshot,
+    },
+    /// No snapshot needs these files in the folder that snapshots share: delete them.
+    DeleteShared {
+        /// Paths below the job's checkpoint directory.
+        files: Vec<String>,
     },
     /// The job's slots are free again: it has ended, or it waits for more slots than there are and must not keep these from others.
     ReleaseSlots,

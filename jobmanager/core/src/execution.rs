@@ -112,6 +112,13 @@ impl Execution {
             .collect()
     }
 
+    /// Sources that have not seen the end of their data.
+    pub fn sources(&self, plan: &Plan) -> Vec<(TaskManagerId, TaskId)> {
+        let reads = |task: &TaskId, place: &Place| place.phase == TaskPhase::Running && plan.vertex(task.vertex).source.is_some();
+        let sources = self.tasks.iter().filter(|(task, place)| reads(task, place));
+        sources.map(|(task, place)| (place.task_manager, *task)).collect()
+    }
+
     /// Whether every task works or has seen the end of its data.
     pub fn is_live(&self) -> bool {
         self.tasks.values().all(|place| place.phase.is_live())

@@ -28,12 +28,13 @@ impl History {
 
     /// It ended, as the record says.
     pub fn ended(&mut self, record: CheckpointRecord) {
-        if record.failure.is_none() {
-            self.completed += 1;
-            self.last_completed = Some(record.clone());
-        } else {
-            self.failed += 1;
-            self.last_failed = Some(record.clone());
+        let (count, last) = match record.failure {
+            None => (&mut self.completed, &mut self.last_completed),
+            Some(_) => (&mut self.failed, &mut self.last_failed),
+        };
+        *count += 1;
+        if !record.savepoint {
+            *last = Some(record.clone());
         }
         self.records.push_front(record);
         self.records.truncate(HISTORY_COUNT_MAX);
@@ -69,6 +70,7 @@ mod tests {
             let failure = (id % 3 == 0).then(|| "expired".to_string());
             let record = CheckpointRecord {
                 id: CheckpointId(id),
+                savepoint: id == 20,
                 triggered_at_ms: 0,
                 duration_ms: 0,
                 bytes: 0,

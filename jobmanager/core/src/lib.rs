@@ -20,6 +20,8 @@ mod health;
 mod history;
 mod pending;
 mod retained;
+mod savepoints;
+mod shared;
 
 pub mod liveness;
 
@@ -28,4 +30,6 @@ mod testing;
 
 pub use event::{Effect, Event};
 pub use machine::{Machine, Options};
+pub use restore::RestoreBase;
+pub use savepoints::{SavepointMode, SavepointPhase, SavepointRequest, SavepointStatus};
 pub use status::{JobSnapshot, JobState};

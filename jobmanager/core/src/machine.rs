@@ -11,7 +11,7 @@ mod ending;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use levada_common::checkpoint::{DeclineReason, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointMetadata, DeclineReason, TaskSnapshot};
 use levada_common::fault::Failure;
 use levada_common::ids::{Attempt, AttemptId, CheckpointId, Epoch, JobId, TaskId, TaskManagerId};
 use levada_common::plan::Plan;
@@ -24,6 +24,8 @@ use crate::event::{Effect, Event, TaskManagerInfo, TaskState};
 use crate::execution::{Execution, tasks};
 use crate::placement::{Placement, PlacementError, place};
 use crate::restart::RestartPolicy;
+use crate::restore::RestoreBase;
+use crate::savepoints::{SavepointRequest, SavepointStatus};
 use crate::status::{JobSnapshot, JobState, TaskPhase, TaskStatus};
 
 /// Bounds that are the JobManager's and not the job's.
@@ -51,6 +53,8 @@ pub struct Machine {
     attempt: AttemptId,
     /// Each source's splits; `None` before the start.
     splits: Option<BTreeMap<u32, Vec<String>>>,
+    /// What the newest attempt was restored from.
+    restored: Option<CheckpointId>,
     resources: Vec<TaskManagerInfo>,
     /// The newest attempt.
     execution: Option<Execution>,
@@ -70,18 +74,19 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A job that waits for `Event::Start`.
+    /// A job that waits for `Event::Start` and begins with `base`, or from nothing.
     ///
     /// Contract: `plan` has at least one vertex.
-    pub fn new(job: JobId, epoch: Epoch, plan: Arc<Plan>, options: Options) -> Self {
+    pub fn new(job: JobId, epoch: Epoch, plan: Arc<Plan>, options: Options, base: Option<RestoreBase>) -> Self {
         assert!(plan.slots() > 0, "a plan has tasks");
         Self {
             state: JobState::Scheduled,
             attempt: AttemptId { job, attempt: Attempt(0), epoch },
             splits: None,
+            restored: None,
             resources: Vec::new(),
             execution: None,
-            coordinator: Coordinator::new(Arc::clone(&plan), options.final_retry_ms),
+            coordinator: Coordinator::new(Arc::clone(&plan), options.final_retry_ms, base),
             restart: RestartPolicy::new(plan.settings.restart.clone()),
             retry_at: Instant(0),
             end_by: Instant(0),
@@ -137,6 +142,21 @@ impl Machine {
         self.coordinator.holds(checkpoint, snapshot)
     }
 
+    /// The savepoint of this request.
+    pub fn savepoint(&self, request: &str) -> Option<&SavepointStatus> {
+        self.coordinator.savepoint(request)
+    }
+
+    /// The savepoint that ends, or has ended, the job: a second wish to stop it is answered with this one.
+    pub fn ending_savepoint(&self) -> Option<&SavepointStatus> {
+        self.coordinator.ending_savepoint()
+    }
+
+    /// The completed checkpoints that are kept, oldest first.
+    pub fn retained(&self) -> impl Iterator<Item = &CheckpointMetadata> {
+        self.coordinator.retained()
+    }
+
     /// The job as it is now.
     pub fn status(&self, now: Instant) -> JobSnapshot {
         JobSnapshot {
@@ -148,6 +168,9 @@ impl Machine {
             waiting_for: self.waiting_for.clone(),
             ended_at_ms: self.ended_at_ms,
             checkpoints: self.coordinator.status(now),
+            savepoints: self.coordinator.savepoints(),
+            started_from: self.coordinator.started_from().cloned(),
+            restored: self.restored,
             tasks: tasks(&self.plan).map(|task| self.task_status(task)).collect(),
         }
     }
@@ -183,13 +206,12 @@ impl Machine {
             Event::Resources(task_managers) => self.resources_changed(task_managers, effects),
             Event::TaskManagerLost { id, reason } => self.task_manager_lost(clock, id, &reason, effects),
             Event::Task { task, state, .. } => self.task_changed(clock, task, state, effects),
-            Event::SnapshotTaken { checkpoint, snapshot, .. } => {
-                self.coordinator.acknowledge(clock, checkpoint, snapshot, effects);
-            }
+            Event::SnapshotTaken { checkpoint, snapshot, .. } => self.snapshot_taken(clock, checkpoint, snapshot, effects),
             Event::SnapshotDeclined { checkpoint, task, reason, .. } => {
                 self.snapshot_declined(clock, checkpoint, task, reason, effects);
             }
             Event::MetadataWritten { checkpoint, result, .. } => self.metadata_written(clock, checkpoint, result, effects),
+            Event::Savepoint(request) => self.savepoint_wanted(clock, request),
             Event::Cancel => self.cancel(clock, effects),
             Event::Tick => {}
         }
@@ -264,9 +286,9 @@ impl Machine {
     }
 
     fn deploy(&mut self, clock: Clock, placement: &Placement, effects: &mut Vec<Effect>) {
-        let checkpoint = self.coordinator.restore_point();
+        let point = self.coordinator.restore_point();
         let splits = self.splits.as_ref().expect("only a started job is deployed");
-        let tasks = match deployments(&self.plan, placement, checkpoint, splits) {
+        let tasks = match deployments(&self.plan, placement, point, splits) {
             Ok(tasks) => tasks,
             Err(error) => {
                 self.failure = Some(error.to_string());
@@ -274,9 +296,11 @@ impl Machine {
             }
         };
         self.attempt.attempt = self.attempt.attempt.next();
+        self.restored = point.map(|point| point.metadata.id);
         effects.push(Effect::Deploy {
             attempt: self.attempt,
-            restored: checkpoint.map(|checkpoint| checkpoint.id),
+            restored: self.restored,
+            directory: point.and_then(|point| point.directory).map(str::to_owned),
             channel_window_bytes: placement.channel_window_bytes,
             tasks,
         });
@@ -318,6 +342,23 @@ impl Machine {
             TaskState::Failed(failure) => self.fail_task(clock, task, failure, effects),
             TaskState::Canceled => self.fail_task(clock, task, Failure::external("it was ended by its TaskManager"), effects),
         }
+    }
+
+    fn snapshot_taken(&mut self, clock: Clock, checkpoint: CheckpointId, snapshot: TaskSnapshot, effects: &mut Vec<Effect>) {
+        let execution = self.execution.as_ref().expect("an admitted event has an execution");
+        if let Some(failure) = self.coordinator.acknowledge(clock, checkpoint, snapshot, execution, effects) {
+            self.fail(clock, failure, effects);
+        }
+    }
+
+    /// A savepoint needs every task; whoever asks at another time is told so, and asks again.
+    fn savepoint_wanted(&mut self, clock: Clock, request: SavepointRequest) {
+        let refused = match self.state {
+            JobState::Running if !self.coordinator.is_last_completed() => None,
+            JobState::Running => Some("the job is finishing: its final checkpoint is complete".into()),
+            state => Some(format!("the job is {state}; a savepoint is taken of a RUNNING job only")),
+        };
+        self.coordinator.savepoint_wanted(request, clock.wall_ms, refused);
     }
 
     fn snapshot_declined(

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use levada_common::checkpoint::{CheckpointMetadata, DeclineReason, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, DeclineReason, TaskSnapshot, VertexOperators};
 use levada_common::ids::{AttemptId, CheckpointId, TaskId};
-use levada_common::plan::Plan;
+use levada_common::plan::{Plan, Vertex};
 use levada_common::time::Instant;
 
 use crate::clock::Clock;
@@ -19,13 +19,15 @@ const WAITING_NAMED_MAX: usize = 5;
 pub struct Pending {
     /// Its id.
     pub id: CheckpointId,
+    /// What it is taken for.
+    pub kind: CheckpointKind,
     /// The attempt that takes it.
     pub attempt: AttemptId,
     /// When it began.
     pub triggered: Clock,
     /// When it is given up.
     pub deadline: Instant,
-    /// Every task had seen the end of its data when it began.
+    /// The tasks are finished with it: every one had seen the end of its data when it began, or it stops the job.
     pub last: bool,
     expected: BTreeSet<TaskId>,
     taken: BTreeMap<TaskId, TaskSnapshot>,
@@ -33,12 +35,16 @@ pub struct Pending {
 
 impl Pending {
     /// Waits for a snapshot of each task of the attempt.
-    pub fn new(id: CheckpointId, execution: &Execution, triggered: Clock, timeout_ms: u64) -> Self {
+    pub fn new(id: CheckpointId, kind: CheckpointKind, execution: &Execution, triggered: Clock, timeout_ms: u64) -> Self {
         let expected: BTreeSet<TaskId> = execution.task_ids().collect();
         assert!(!expected.is_empty(), "a plan has tasks");
         let deadline = triggered.now.plus_ms(timeout_ms);
-        let (attempt, last) = (execution.id(), execution.is_finishing());
-        Self { id, attempt, triggered, deadline, last, expected, taken: BTreeMap::new() }
+        let last = match &kind {
+            CheckpointKind::Checkpoint => execution.is_finishing(),
+            CheckpointKind::Savepoint { stops, .. } => *stops,
+        };
+        let attempt = execution.id();
+        Self { id, kind, attempt, triggered, deadline, last, expected, taken: BTreeMap::new() }
     }
 
     /// Whether a snapshot of the task is still wanted.
@@ -68,14 +74,16 @@ impl Pending {
     }
 
     /// The metadata, once acknowledged by all.
-    pub fn metadata(&self, max_parallelism: u32) -> CheckpointMetadata {
+    pub fn metadata(&self, plan: &Plan) -> CheckpointMetadata {
         assert!(self.is_acknowledged(), "metadata names every task");
         CheckpointMetadata {
             job: self.attempt.job,
             epoch: self.attempt.epoch,
             id: self.id,
             triggered_at_ms: self.triggered.wall_ms,
-            max_parallelism,
+            max_parallelism: plan.max_parallelism,
+            savepoint: self.kind.savepoint().is_some(),
+            vertices: vertices(plan),
             tasks: self.snapshots(),
         }
     }
@@ -96,6 +104,7 @@ impl Pending {
     pub fn record(&self, now: Instant, failure: Option<String>, metadata: String) -> CheckpointRecord {
         CheckpointRecord {
             id: self.id,
+            savepoint: self.kind.savepoint().is_some(),
             triggered_at_ms: self.triggered.wall_ms,
             duration_ms: now.since(self.triggered.now),
             bytes: self.taken.values().map(TaskSnapshot::bytes).sum(),
@@ -104,6 +113,12 @@ impl Pending {
             metadata,
         }
     }
+}
+
+/// The plan's vertices as a snapshot notes them.
+pub fn vertices(plan: &Plan) -> Vec<VertexOperators> {
+    let vertex = |vertex: &Vertex| VertexOperators { parallelism: vertex.parallelism, uids: vertex.uids() };
+    plan.vertices.iter().map(vertex).collect()
 }
 
 #[cfg(test)]
@@ -116,7 +131,7 @@ mod tests {
     fn an_expired_checkpoint_names_who_is_missing() {
         let plan = exchange(4);
         let clock = Clock { now: Instant(0), wall_ms: 0 };
-        let mut pending = Pending::new(CheckpointId(1), &execution(&plan), clock, 100);
+        let mut pending = Pending::new(CheckpointId(1), CheckpointKind::Checkpoint, &execution(&plan), clock, 100);
         let text = pending.expiry(&plan, 100).to_string();
         assert!(text.ends_with("3 more"), "{text}");
         for task in tasks(&plan).filter(|task| task.to_string() != "1.2") {

@@ -1,19 +1,53 @@
-//! Who gets which state of a checkpoint.
+//! Who gets which state of a snapshot.
 //!
-//! Keyed state goes to every subtask whose key groups it holds some of. The operator lists of one state are concatenated in
-//! subtask order and split in contiguous pieces, sizes differing by at most one; where the parallelism is as it was each subtask
-//! gets its own list back, so that the mark *finished* stays with the positions that it speaks of. With another parallelism a
-//! task is finished only where all were, since unfinished positions may come to anyone.
+//! State is found by its operator's uid and its name, whatever vertex runs the operator now. Keyed state goes to every subtask
+//! whose key groups it holds some of. The operator lists of one state are concatenated in subtask order and split in contiguous
+//! pieces, sizes differing by at most one; where the parallelism is as it was each subtask gets its own list back, so that the
+//! mark *finished* stays with the positions that it speaks of. A union goes to every subtask, by reference; of broadcast state
+//! each takes one copy. With another parallelism a task is finished only where all were, since unfinished positions may come to
+//! anyone.
+//!
+//! Invariant: every entry and every key group is given once, a union to everyone (property tests, for all p → p′).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use levada_common::checkpoint::{CheckpointMetadata, StateHandle, StateKind, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointMetadata, StateHandle, StateKind, TaskSnapshot, VertexOperators};
 use levada_common::ids::{TaskId, Uid, VertexId};
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{Plan, Vertex};
+use levada_common::planned_state::PlannedState;
 
 use crate::event::StateAssignment;
+
+/// A snapshot of another job, or of an earlier run, that a job begins with. The job never deletes anything of it.
+///
+/// Contract: it has passed `restore_check` with the job's plan, and what is dropped is not in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreBase {
+    /// The snapshot.
+    pub metadata: CheckpointMetadata,
+    /// URI of the directory below which its files are.
+    pub directory: String,
+}
+
+impl RestoreBase {
+    /// Whether the job of the snapshot had this operator.
+    pub fn knows(&self, uid: &Uid) -> bool {
+        knows(&self.metadata, uid)
+    }
+}
+
+/// A snapshot to restore an attempt from.
+#[derive(Debug, Clone, Copy)]
+pub struct RestorePoint<'a> {
+    /// The snapshot.
+    pub metadata: &'a CheckpointMetadata,
+    /// URI of the directory below which its files are; `None` = the job's own checkpoint directory.
+    pub directory: Option<&'a str>,
+    /// It has stopped the job: its sinks commit what they find in it, and nothing more is read.
+    pub stopped: bool,
+}
 
 /// What a task starts from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +72,7 @@ pub enum RestoreError {
         state: String,
     },
     /// Key groups are cut otherwise.
-    #[error("checkpoint {checkpoint} has {found} key groups, the job has {expected} (max-parallelism)")]
+    #[error("checkpoint {checkpoint} has {found} key groups, the job has {expected}, which is no multiple (max-parallelism)")]
     MaxParallelism {
         /// The checkpoint.
         checkpoint: u64,
@@ -52,28 +86,30 @@ pub enum RestoreError {
 /// A state over all the subtasks that wrote it: where it goes, its operator and its name.
 type StateKey<'a> = (VertexId, &'a Uid, &'a str);
 
+/// The handles of one state in subtask order, and how many subtasks there were.
+#[derive(Default)]
+struct Written<'a> {
+    parallelism: u32,
+    handles: Vec<&'a StateHandle>,
+}
+
 /// What each task starts from; a task that is not named starts from nothing.
 pub fn assign(plan: &Plan, checkpoint: &CheckpointMetadata) -> Result<BTreeMap<TaskId, Restored>, RestoreError> {
-    if checkpoint.max_parallelism != plan.max_parallelism {
-        return Err(RestoreError::MaxParallelism {
-            checkpoint: checkpoint.id.0,
-            found: checkpoint.max_parallelism,
-            expected: plan.max_parallelism,
-        });
+    let (old, new) = (checkpoint.max_parallelism, plan.max_parallelism);
+    if old == 0 || !new.is_multiple_of(old) {
+        return Err(RestoreError::MaxParallelism { checkpoint: checkpoint.id.0, found: old, expected: new });
     }
     let mut restored: BTreeMap<TaskId, Restored> = BTreeMap::new();
     for vertex in &plan.vertices {
-        let old: Vec<&TaskSnapshot> = checkpoint.tasks.iter().filter(|task| task.task.vertex == vertex.id).collect();
-        for (task, finished) in finished_marks(vertex, &old) {
+        for (task, finished) in finished_marks(vertex, checkpoint) {
             restored.entry(task).or_default().finished = finished;
         }
     }
-    for ((vertex, _, _), handles) in by_state(plan, checkpoint)? {
+    for ((vertex, _, _), written) in by_state(plan, checkpoint)? {
         let vertex = plan.vertex(vertex);
-        let old_parallelism = checkpoint.tasks.iter().filter(|task| task.task.vertex == vertex.id).count() as u32;
         for subtask in 0..vertex.parallelism {
-            let states = &mut restored.entry(TaskId::new(vertex.id, subtask)).or_default().states;
-            states.extend(pieces(vertex, subtask, old_parallelism, plan.max_parallelism, &handles));
+            let pieces = Pieces { plan, vertex, subtask, max_parallelism: old };
+            restored.entry(TaskId::new(vertex.id, subtask)).or_default().states.extend(pieces.of(&written));
         }
     }
     Ok(restored)
@@ -85,80 +121,126 @@ pub fn split(total: u64, index: u32, count: u32) -> Range<u64> {
     at(index)..at(index + 1)
 }
 
-fn finished_marks(vertex: &Vertex, old: &[&TaskSnapshot]) -> Vec<(TaskId, bool)> {
-    let same = old.len() == vertex.parallelism as usize;
+/// Whether the job of the snapshot had this operator.
+pub fn knows(checkpoint: &CheckpointMetadata, uid: &Uid) -> bool {
+    checkpoint.vertices.is_empty() || checkpoint.vertices.iter().any(|vertex| vertex.uids.contains(uid))
+}
+
+/// Which tasks of the vertex had seen the end of their data: each as its own subtask had, where the vertex is what it was, else
+/// all where every task that ran one of its operators had.
+fn finished_marks(vertex: &Vertex, checkpoint: &CheckpointMetadata) -> Vec<(TaskId, bool)> {
+    let uids = vertex.uids();
+    let is_same = |id: VertexId| match checkpoint.vertices.get(id.0 as usize) {
+        Some(VertexOperators { uids: old, .. }) => *old == uids,
+        None => checkpoint.vertices.is_empty() && id == vertex.id,
+    };
+    let shares = |id: VertexId| match checkpoint.vertices.get(id.0 as usize) {
+        Some(VertexOperators { uids: old, .. }) => old.iter().any(|uid| uids.contains(uid)),
+        None => is_same(id),
+    };
+    let same: Vec<&TaskSnapshot> = checkpoint.tasks.iter().filter(|task| is_same(task.task.vertex)).collect();
+    let old: Vec<&TaskSnapshot> = checkpoint.tasks.iter().filter(|task| shares(task.task.vertex)).collect();
     let all = !old.is_empty() && old.iter().all(|task| task.finished);
+    let own = same.len() == vertex.parallelism as usize;
     (0..vertex.parallelism)
         .map(|subtask| {
             let task = TaskId::new(vertex.id, subtask);
-            let finished = if same { old.iter().any(|old| old.task == task && old.finished) } else { all };
-            (task, finished)
+            let finished = |old: &&TaskSnapshot| old.task.subtask == task.subtask && old.finished;
+            (task, if own { same.iter().any(finished) } else { all })
         })
         .collect()
 }
 
-/// The checkpoint's handles by state, each list in subtask order.
-fn by_state<'a>(
-    plan: &Plan,
-    checkpoint: &'a CheckpointMetadata,
-) -> Result<BTreeMap<StateKey<'a>, Vec<&'a StateHandle>>, RestoreError> {
-    let mut states: BTreeMap<StateKey<'a>, Vec<&'a StateHandle>> = BTreeMap::new();
+/// The checkpoint's handles by state.
+fn by_state<'a>(plan: &Plan, checkpoint: &'a CheckpointMetadata) -> Result<BTreeMap<StateKey<'a>, Written<'a>>, RestoreError> {
+    let planned = plan.states();
+    let mut tasks: BTreeMap<VertexId, u32> = BTreeMap::new();
+    for task in &checkpoint.tasks {
+        *tasks.entry(task.task.vertex).or_default() += 1;
+    }
+    let mut states: BTreeMap<StateKey<'a>, Written<'a>> = BTreeMap::new();
     for task in &checkpoint.tasks {
         for handle in &task.states {
-            let vertex = owner(plan, task.task.vertex, &handle.uid).ok_or_else(|| RestoreError::UnknownOperator {
+            let vertex = owner(plan, &planned, task.task.vertex, handle).ok_or_else(|| RestoreError::UnknownOperator {
                 checkpoint: checkpoint.id.0,
                 uid: handle.uid.clone(),
                 state: handle.name.clone(),
             })?;
-            states.entry((vertex, &handle.uid, &handle.name)).or_default().push(handle);
+            let written = states.entry((vertex, &handle.uid, &handle.name)).or_default();
+            written.parallelism = tasks[&task.task.vertex];
+            written.handles.push(handle);
         }
     }
-    for handles in states.values_mut() {
-        handles.sort_by_key(|handle| handle.subtask);
+    for written in states.values_mut() {
+        written.handles.sort_by_key(|handle| handle.subtask);
     }
     Ok(states)
 }
 
-/// The vertex that has the operator: the one that wrote the state, where it still has it (both halves of a two-phase aggregate
-/// share a name).
-fn owner(plan: &Plan, wrote: VertexId, uid: &Uid) -> Option<VertexId> {
-    let has = |vertex: &&Vertex| {
-        vertex.source.as_ref().is_some_and(|source| source.uid == *uid)
-            || vertex.operators.iter().any(|operator| operator.uid == *uid)
-            || vertex.sink.as_ref().is_some_and(|sink| sink.uid == *uid)
-    };
-    let same = plan.vertices.get(wrote.0 as usize).filter(has);
-    same.or_else(|| plan.vertices.iter().find(has)).map(|vertex| vertex.id)
+/// The vertex that has the state: of several the one that wrote it (both halves of a two-phase aggregate share a name).
+fn owner(plan: &Plan, planned: &[PlannedState], wrote: VertexId, handle: &StateHandle) -> Option<VertexId> {
+    let of_state = planned.iter().filter(|state| state.uid == handle.uid && state.name == handle.name).map(|state| state.vertex);
+    let mut vertices: Vec<VertexId> = of_state.collect();
+    if vertices.is_empty() {
+        let has = |vertex: &&Vertex| vertex.uids().contains(&handle.uid);
+        vertices = plan.vertices.iter().filter(has).map(|vertex| vertex.id).collect();
+    }
+    if vertices.contains(&wrote) { Some(wrote) } else { vertices.first().copied() }
 }
 
-/// The pieces of one state that a subtask gets.
-fn pieces(
-    vertex: &Vertex,
+/// What one subtask gets.
+struct Pieces<'a> {
+    plan: &'a Plan,
+    vertex: &'a Vertex,
     subtask: u32,
-    old_parallelism: u32,
+    /// Key groups of the snapshot.
     max_parallelism: u32,
-    handles: &[&StateHandle],
-) -> Vec<StateAssignment> {
-    let whole = |handle: &StateHandle| StateAssignment { state: handle.clone(), entries: 0..handle.rows };
-    if old_parallelism == vertex.parallelism {
-        return handles.iter().filter(|handle| handle.subtask.0 == subtask).map(|handle| whole(handle)).collect();
-    }
-    let (keyed, lists): (Vec<&StateHandle>, Vec<&StateHandle>) =
-        handles.iter().partition(|handle| handle.kind == StateKind::Keyed);
-    let groups = KeyGroupRange::of_subtask(subtask, vertex.parallelism, max_parallelism);
-    let mut assigned: Vec<StateAssignment> =
-        keyed.into_iter().filter(|handle| handle.key_groups.intersects(groups)).map(whole).collect();
-    let wanted = split(lists.iter().map(|handle| handle.rows).sum(), subtask, vertex.parallelism);
-    let mut start = 0;
-    for handle in lists {
-        let from = wanted.start.clamp(start, start + handle.rows) - start;
-        let to = wanted.end.clamp(start, start + handle.rows) - start;
-        if from < to {
-            assigned.push(StateAssignment { state: handle.clone(), entries: from..to });
+}
+
+impl Pieces<'_> {
+    /// The pieces of one state. All handles of a state have its kind.
+    fn of(&self, written: &Written<'_>) -> Vec<StateAssignment> {
+        let handles = &written.handles;
+        let Some(first) = handles.first() else { return Vec::new() };
+        match first.kind {
+            StateKind::Keyed => {
+                let own = KeyGroupRange::of_subtask(self.subtask, self.vertex.parallelism, self.plan.max_parallelism);
+                let factor = self.plan.max_parallelism / self.max_parallelism;
+                let holds = |handle: &&&StateHandle| handle.key_groups.scaled(factor).intersects(own);
+                handles.iter().filter(holds).map(|handle| self.whole(handle)).collect()
+            }
+            StateKind::OperatorList if written.parallelism == self.vertex.parallelism => {
+                handles.iter().filter(|handle| handle.subtask.0 == self.subtask).map(|handle| self.whole(handle)).collect()
+            }
+            StateKind::OperatorList => self.cut(handles),
+            StateKind::OperatorUnion => handles.iter().map(|handle| self.whole(handle)).collect(),
+            StateKind::OperatorBroadcast => vec![self.whole(handles[self.subtask as usize % handles.len()])],
         }
-        start += handle.rows;
     }
-    assigned
+
+    fn whole(&self, handle: &StateHandle) -> StateAssignment {
+        self.part(handle, 0..handle.rows)
+    }
+
+    fn part(&self, handle: &StateHandle, entries: Range<u64>) -> StateAssignment {
+        StateAssignment { state: handle.clone(), max_parallelism: self.max_parallelism, entries }
+    }
+
+    /// This subtask's piece of all the lists, one behind another.
+    fn cut(&self, lists: &[&StateHandle]) -> Vec<StateAssignment> {
+        let wanted = split(lists.iter().map(|handle| handle.rows).sum(), self.subtask, self.vertex.parallelism);
+        let mut assigned = Vec::new();
+        let mut start = 0;
+        for handle in lists {
+            let from = wanted.start.clamp(start, start + handle.rows) - start;
+            let to = wanted.end.clamp(start, start + handle.rows) - start;
+            if from < to {
+                assigned.push(self.part(handle, from..to));
+            }
+            start += handle.rows;
+        }
+        assigned
+    }
 }
 
 #[cfg(test)]

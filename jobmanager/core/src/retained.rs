@@ -7,8 +7,6 @@ use std::collections::VecDeque;
 use levada_common::checkpoint::{CheckpointMetadata, TaskSnapshot};
 use levada_common::ids::CheckpointId;
 
-use crate::event::Effect;
-
 /// The completed checkpoints of one job.
 #[derive(Debug)]
 pub struct Retained {
@@ -22,14 +20,12 @@ impl Retained {
         Self { count_max: count_max.max(1) as usize, checkpoints: VecDeque::new() }
     }
 
-    /// Takes a newer one; those that are too many are discarded, oldest first.
-    pub fn push(&mut self, metadata: CheckpointMetadata, effects: &mut Vec<Effect>) {
+    /// Takes a newer one. Answers those that are too many, oldest first.
+    pub fn push(&mut self, metadata: CheckpointMetadata) -> Vec<CheckpointMetadata> {
         assert!(self.newest().is_none_or(|newest| newest.id < metadata.id), "checkpoints complete in the order of their ids");
         self.checkpoints.push_back(metadata);
-        while self.checkpoints.len() > self.count_max {
-            let oldest = self.checkpoints.pop_front().expect("more than count_max, so not empty");
-            effects.push(discard(oldest));
-        }
+        let too_many = self.checkpoints.len().saturating_sub(self.count_max);
+        self.checkpoints.drain(..too_many).collect()
     }
 
     /// The newest, from which the job is restored.
@@ -42,14 +38,15 @@ impl Retained {
         self.checkpoints.iter().find(|checkpoint| checkpoint.id == id)
     }
 
-    /// Keeps none.
-    pub fn discard_all(&mut self, effects: &mut Vec<Effect>) {
-        effects.extend(self.checkpoints.drain(..).map(discard));
+    /// All, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &CheckpointMetadata> {
+        self.checkpoints.iter()
     }
-}
 
-fn discard(metadata: CheckpointMetadata) -> Effect {
-    Effect::DiscardCheckpoint { checkpoint: metadata.id, tasks: metadata.tasks }
+    /// Keeps none. Answers what it had.
+    pub fn take_all(&mut self) -> Vec<CheckpointMetadata> {
+        self.checkpoints.drain(..).collect()
+    }
 }
 
 /// Whether `snapshot` is `held` come again (a repeated call), or shares a file with it: then nothing of it may be deleted.

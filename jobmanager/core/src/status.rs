@@ -4,6 +4,8 @@ use std::fmt;
 
 use levada_common::ids::{Attempt, CheckpointId, TaskId, TaskManagerId};
 
+use crate::savepoints::SavepointStatus;
+
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
@@ -127,8 +129,25 @@ pub struct JobSnapshot {
     pub ended_at_ms: Option<u64>,
     /// Its checkpoints.
     pub checkpoints: CheckpointsStatus,
+    /// Its savepoints, newest first, at most 20.
+    pub savepoints: Vec<SavepointStatus>,
+    /// The snapshot that it was submitted with.
+    pub started_from: Option<StartedFrom>,
+    /// What the newest attempt was restored from.
+    pub restored: Option<CheckpointId>,
     /// Every task of the plan, by vertex and subtask.
     pub tasks: Vec<TaskStatus>,
+}
+
+/// The snapshot that a job was submitted with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartedFrom {
+    /// Its id.
+    pub checkpoint: CheckpointId,
+    /// Whether it is a savepoint.
+    pub savepoint: bool,
+    /// URI of the directory below which its files are.
+    pub directory: String,
 }
 
 /// A task at one moment.
@@ -144,7 +163,7 @@ pub struct TaskStatus {
     pub task_manager: Option<TaskManagerId>,
 }
 
-/// The checkpoints of a job at one moment. Always: `triggered` = `completed` + `failed` + `in_progress`.
+/// The checkpoints and savepoints of a job at one moment. Always: `triggered` = `completed` + `failed` + `in_progress`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckpointsStatus {
     /// Checkpoints begun.
@@ -155,11 +174,11 @@ pub struct CheckpointsStatus {
     pub failed: u64,
     /// Checkpoints under way: 0 or 1.
     pub in_progress: u64,
-    /// Failures in a row that count against the tolerable ones; declines for size do not.
+    /// Failures in a row that count against the tolerable ones; declines for size and savepoints do not.
     pub consecutive_failures: u32,
-    /// The newest that completed.
+    /// The newest checkpoint (no savepoint) that completed.
     pub last_completed: Option<CheckpointRecord>,
-    /// The newest that failed.
+    /// The newest checkpoint (no savepoint) that failed.
     pub last_failed: Option<CheckpointRecord>,
     /// Those that ended, newest first, at most 20.
     pub history: Vec<CheckpointRecord>,
@@ -172,6 +191,8 @@ pub struct CheckpointsStatus {
 pub struct CheckpointRecord {
     /// Its id.
     pub id: CheckpointId,
+    /// Whether it is a savepoint.
+    pub savepoint: bool,
     /// Wall-clock time of the trigger, milliseconds since 1970.
     pub triggered_at_ms: u64,
     /// From trigger to end, in milliseconds.

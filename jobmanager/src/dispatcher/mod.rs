@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 pub(crate) use run::{Limits, Loop};
-pub(crate) use submission::{Planner, Submission};
+pub(crate) use submission::{Checked, Planner, REQUEST_ID_BYTES_MAX, Submission};
 
 use crate::driver::DriverHandle;
 use crate::task_managers::stopping;

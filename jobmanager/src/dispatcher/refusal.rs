@@ -1,6 +1,7 @@
 //! Why a submission is refused, and how a client hears of it.
 
 use levada_common::graph::GraphErrors;
+use levada_common::restore_check::BadDrop;
 use tonic::{Code, Status};
 
 /// Longest text of a status, counted as it travels (a gRPC message is a header, and clients take 8 KiB of them).
@@ -18,6 +19,14 @@ pub(crate) enum Refusal {
     RequestId { bytes: usize, limit: usize },
     #[error("settings.checkpoint.dir: \"{dir}\" cannot be used: {cause}")]
     CheckpointDir { dir: String, cause: String },
+    #[error("{0}")]
+    DropState(#[from] BadDrop),
+    /// The snapshot cannot be read.
+    #[error("{0}")]
+    Snapshot(String),
+    /// The snapshot does not fit the job; a line for each mismatch.
+    #[error("{0}")]
+    Restore(String),
     #[error("sources.{uid}: {cause}")]
     Splits { uid: String, cause: String },
     #[error("{jobs} jobs are running, the limit is {limit}; cancel some")]
@@ -80,8 +89,12 @@ fn clip(text: &str, bytes_max: usize) -> String {
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let code = match &refusal {
-            Refusal::Document(_) | Refusal::DocumentSize { .. } | Refusal::RequestId { .. } => Code::InvalidArgument,
-            Refusal::CheckpointDir { .. } | Refusal::Splits { .. } => Code::FailedPrecondition,
+            Refusal::Document(_) | Refusal::DocumentSize { .. } | Refusal::RequestId { .. } | Refusal::DropState(_) => {
+                Code::InvalidArgument
+            }
+            Refusal::CheckpointDir { .. } | Refusal::Splits { .. } | Refusal::Snapshot(_) | Refusal::Restore(_) => {
+                Code::FailedPrecondition
+            }
             Refusal::TooManyJobs { .. } | Refusal::NetworkMemory(_) => Code::ResourceExhausted,
             Refusal::PlanningPanicked => Code::Internal,
             Refusal::Stopping => Code::Unavailable,

@@ -156,8 +156,12 @@ impl Loop {
         for warning in &accepted.plan.warnings {
             warn!(job = %id, name, "{warning}");
         }
+        for note in &accepted.notes {
+            info!(job = %id, name, "{note}");
+        }
         let submitted_at_ms = self.context.clock.wall_ms();
-        let job = Job { id, submitted_at_ms, plan: accepted.plan, splits: accepted.splits };
+        let Accepted { plan, splits, base, .. } = accepted;
+        let job = Job { id, submitted_at_ms, plan, splits, base };
         let (handle, running) = driver::spawn(self.context.clone(), job);
         let request_id = match key {
             Key::Request(id) => id,

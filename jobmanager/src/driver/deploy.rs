@@ -47,8 +47,10 @@ pub(super) struct Deployment<'a> {
     pub plan_json: Bytes,
     pub restored: Option<CheckpointId>,
     pub channel_window_bytes: u64,
-    /// URI of the job's checkpoint directory; empty where it has none.
+    /// URI of the directory below which the restored files are; empty where there is none.
     pub directory: String,
+    /// The plan's.
+    pub max_parallelism: u32,
     /// Data addresses of the TaskManagers.
     pub addresses: &'a BTreeMap<TaskManagerId, String>,
 }
@@ -98,7 +100,7 @@ impl Deployment<'_> {
                 RestorePlace::Database { directory: self.directory.clone(), files: Arc::clone(files), family: family.clone() }
             }
         };
-        let StateAssignment { state, entries } = assignment;
+        let StateAssignment { state, max_parallelism, entries } = assignment;
         RestoreState {
             uid: state.uid,
             name: state.name,
@@ -110,6 +112,7 @@ impl Deployment<'_> {
             crc32c: state.crc32c,
             length,
             place,
+            max_parallelism: (max_parallelism != self.max_parallelism).then_some(max_parallelism),
             entries,
         }
     }
@@ -135,7 +138,7 @@ mod tests {
             crc32c: 9,
             handle,
         };
-        StateAssignment { state, entries }
+        StateAssignment { state, max_parallelism: 128, entries }
     }
 
     #[test]
@@ -163,6 +166,7 @@ mod tests {
             restored: Some(CheckpointId(7)),
             channel_window_bytes: 1 << 20,
             directory: "file:///c/1".into(),
+            max_parallelism: 256,
             addresses: &addresses,
         };
         let mut numbering = Numbering::new(10);
@@ -172,9 +176,11 @@ mod tests {
         assert_eq!(messages[&a].tasks.len(), 2);
         assert_eq!(messages[&b].locations.len(), 3);
         assert_eq!(messages[&b].restored_checkpoint, 7);
-        let place = |tm: &TaskManagerId, task: usize, state: usize| {
-            RestoreState::try_from(messages[tm].tasks[task].states[state].clone()).unwrap().place
+        let restore = |tm: &TaskManagerId, task: usize, state: usize| {
+            RestoreState::try_from(messages[tm].tasks[task].states[state].clone()).unwrap()
         };
+        assert_eq!(restore(&a, 0, 0).max_parallelism, Some(128));
+        let place = |tm: &TaskManagerId, task: usize, state: usize| restore(tm, task, state).place;
         assert_eq!(place(&a, 0, 0), RestorePlace::Inline(10));
         assert_eq!(place(&b, 0, 0), RestorePlace::Inline(10));
         assert_eq!(place(&b, 0, 1), RestorePlace::Inline(11));

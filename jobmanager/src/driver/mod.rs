@@ -7,6 +7,7 @@ mod acknowledge;
 mod deploy;
 mod perform;
 mod run;
+mod savepoint;
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +16,7 @@ use levada_common::checkpoint::{DeclineReason, TaskSnapshot};
 use levada_common::ids::{AttemptId, CheckpointId, JobId, TaskId};
 use levada_common::plan::Plan;
 use levada_jobmanager_core::event::TaskState;
+use levada_jobmanager_core::{RestoreBase, SavepointRequest};
 use levada_proto::v1;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -30,8 +32,10 @@ pub(crate) struct Job {
     pub id: JobId,
     pub submitted_at_ms: u64,
     pub plan: Arc<Plan>,
-    /// Each source's splits, by vertex.
+    /// Each source's splits, by vertex, but of those that `base` knows.
     pub splits: std::collections::BTreeMap<u32, Vec<String>>,
+    /// What it begins with.
+    pub base: Option<RestoreBase>,
 }
 
 /// An acknowledgement, decoded.
@@ -51,6 +55,8 @@ enum Event {
     Acknowledge { acknowledgement: Acknowledgement, reply: oneshot::Sender<bool> },
     Decline { attempt: AttemptId, checkpoint: CheckpointId, task: TaskId, reason: DeclineReason, reply: oneshot::Sender<()> },
     FetchState { attempt: AttemptId, inline_id: u64, reply: oneshot::Sender<Option<Bytes>> },
+    Savepoint { request: SavepointRequest, reply: oneshot::Sender<Option<v1::SavepointStatus>> },
+    Retained(oneshot::Sender<Vec<v1::RetainedCheckpoint>>),
     Cancel(oneshot::Sender<(bool, v1::JobStatus)>),
     Describe(oneshot::Sender<v1::JobStatus>),
 }
@@ -101,6 +107,17 @@ impl DriverHandle {
     /// The bytes of an inline state, where `attempt` is the current one and was given this number.
     pub(crate) async fn fetch_state(&self, attempt: AttemptId, inline_id: u64) -> Option<Bytes> {
         self.ask(|reply| Event::FetchState { attempt, inline_id, reply }).await.flatten()
+    }
+
+    /// Asks for a savepoint. Answers the one that the request is answered with: its own, or the one that ends the job already;
+    /// `None` within where too many wait.
+    pub(crate) async fn savepoint(&self, request: SavepointRequest) -> Option<Option<v1::SavepointStatus>> {
+        self.ask(|reply| Event::Savepoint { request, reply }).await
+    }
+
+    /// The completed checkpoints that are kept, newest first.
+    pub(crate) async fn retained(&self) -> Option<Vec<v1::RetainedCheckpoint>> {
+        self.ask(Event::Retained).await
     }
 
     /// Answers whether the job could still be cancelled, and its status.

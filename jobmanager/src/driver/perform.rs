@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use levada_common::checkpoint::{CheckpointMetadata, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata};
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
 use levada_jobmanager_core::event::{TaskDeployment, TaskState};
 use levada_jobmanager_core::{Effect, Event as CoreEvent};
-use levada_proto::convert::{attempt_to_ref, task_index};
+use levada_proto::convert::{attempt_to_ref, kind_to_target, task_index};
 use levada_proto::v1::to_task_manager::Message;
 use levada_proto::{encoded_len, v1};
 use tokio::sync::mpsc::error::TrySendError;
@@ -19,14 +19,17 @@ use super::run::{Done, Driver};
 impl Driver {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Deploy { attempt, restored, channel_window_bytes, tasks } => {
-                self.deploy(attempt, restored, channel_window_bytes, tasks);
+            Effect::Deploy { attempt, restored, directory, channel_window_bytes, tasks } => {
+                self.deploy(attempt, (restored, directory), channel_window_bytes, tasks);
             }
             Effect::CancelAttempt { attempt, task_managers } => self.cancel(attempt, &task_managers),
-            Effect::TriggerCheckpoint { attempt, checkpoint, tasks, inline } => {
-                self.trigger(attempt, checkpoint, &tasks, inline);
+            Effect::TriggerCheckpoint { attempt, checkpoint, kind, tasks, inline } => {
+                self.trigger(attempt, (checkpoint, &kind), &tasks, inline);
             }
-            Effect::WriteMetadata { attempt, metadata, within_ms } => self.write_metadata(attempt, metadata, within_ms),
+            Effect::EndSources { attempt, tasks } => self.end_sources(attempt, &tasks),
+            Effect::WriteMetadata { attempt, metadata, kind, within_ms } => {
+                self.write_metadata(attempt, metadata, &kind, within_ms);
+            }
             Effect::NotifyCheckpoint { attempt, checkpoint, completed, last, task_managers } => {
                 let attempt = Some(attempt_to_ref(attempt));
                 let notify = v1::NotifyCheckpoint { attempt, checkpoint: checkpoint.0, completed, r#final: last };
@@ -34,16 +37,31 @@ impl Driver {
                     self.send(id, Message::Notify(notify.clone()));
                 }
             }
-            Effect::DiscardCheckpoint { checkpoint, tasks } => {
+            Effect::DiscardCheckpoint { checkpoint, kind, tasks } => {
                 self.context.budget.release_checkpoint(self.job.id, checkpoint);
-                self.discard(checkpoint, &tasks, true);
+                let deleting = self.checkpoints.discard(checkpoint, &kind, &tasks, true);
+                self.discard(deleting);
             }
-            Effect::DiscardSnapshot { checkpoint, snapshot } => self.discard(checkpoint, &[snapshot], false),
+            Effect::DiscardSnapshot { checkpoint, kind, snapshot } => {
+                let deleting = self.checkpoints.discard(checkpoint, &kind, &[snapshot], false);
+                self.discard(deleting);
+            }
+            Effect::DeleteShared { files } => {
+                let deleting = self.checkpoints.delete_shared(files);
+                self.discard(deleting);
+            }
             Effect::ReleaseSlots => self.released = true,
         }
     }
 
-    fn deploy(&mut self, attempt: AttemptId, restored: Option<CheckpointId>, window_bytes: u64, tasks: Vec<TaskDeployment>) {
+    /// Deploys what is restored from this checkpoint below this directory (`None` = the job's own).
+    fn deploy(
+        &mut self,
+        attempt: AttemptId,
+        (restored, directory): (Option<CheckpointId>, Option<String>),
+        window_bytes: u64,
+        tasks: Vec<TaskDeployment>,
+    ) {
         let restored_text = restored.map_or_else(|| "none".into(), |id| id.to_string());
         info!(job = %self.job.id, attempt = %attempt.attempt, tasks = tasks.len(), restored = restored_text, "deploying");
         self.reports.clear();
@@ -54,7 +72,8 @@ impl Driver {
             plan_json: self.plan_json.clone(),
             restored,
             channel_window_bytes: window_bytes,
-            directory: self.checkpoints.directory().unwrap_or_default().to_string(),
+            directory: directory.or_else(|| self.checkpoints.directory().map(str::to_owned)).unwrap_or_default(),
+            max_parallelism: self.job.plan.max_parallelism,
             addresses: &addresses,
         };
         let mut numbering = Numbering::new(self.next_inline_id);
@@ -83,7 +102,13 @@ impl Driver {
         }
     }
 
-    fn trigger(&mut self, attempt: AttemptId, checkpoint: CheckpointId, tasks: &[(TaskManagerId, TaskId)], inline: bool) {
+    fn trigger(
+        &mut self,
+        attempt: AttemptId,
+        (checkpoint, kind): (CheckpointId, &CheckpointKind),
+        tasks: &[(TaskManagerId, TaskId)],
+        inline: bool,
+    ) {
         debug!(job = %self.job.id, %checkpoint, tasks = tasks.len(), "checkpoint triggered");
         let directory = if inline { None } else { self.checkpoints.directory() }.unwrap_or_default().to_string();
         let mut messages: BTreeMap<TaskManagerId, v1::TriggerCheckpoint> = BTreeMap::new();
@@ -93,6 +118,7 @@ impl Driver {
                 checkpoint: checkpoint.0,
                 tasks: Vec::new(),
                 directory: directory.clone(),
+                savepoint: kind_to_target(kind),
             });
             message.tasks.push(task_index(*task));
         }
@@ -101,9 +127,21 @@ impl Driver {
         }
     }
 
-    fn write_metadata(&mut self, attempt: AttemptId, metadata: CheckpointMetadata, within_ms: u64) {
+    fn end_sources(&mut self, attempt: AttemptId, tasks: &[(TaskManagerId, TaskId)]) {
+        let mut messages: BTreeMap<TaskManagerId, v1::EndSources> = BTreeMap::new();
+        for (id, task) in tasks {
+            let message = messages.entry(*id).or_default();
+            message.attempt = Some(attempt_to_ref(attempt));
+            message.tasks.push(task_index(*task));
+        }
+        for (id, message) in messages {
+            self.send(id, Message::EndSources(message));
+        }
+    }
+
+    fn write_metadata(&mut self, attempt: AttemptId, metadata: CheckpointMetadata, kind: &CheckpointKind, within_ms: u64) {
         let checkpoint = metadata.id;
-        match self.checkpoints.write(metadata, within_ms) {
+        match self.checkpoints.write(metadata, kind, within_ms) {
             Some(writing) => {
                 self.work.spawn(async move { Done::Metadata { attempt, checkpoint, result: writing.await } });
             }
@@ -111,8 +149,8 @@ impl Driver {
         }
     }
 
-    fn discard(&mut self, checkpoint: CheckpointId, tasks: &[TaskSnapshot], whole: bool) {
-        if let Some(deleting) = self.checkpoints.discard(checkpoint, tasks, whole) {
+    fn discard(&mut self, deleting: Option<impl Future<Output = ()> + Send + 'static>) {
+        if let Some(deleting) = deleting {
             self.work.spawn(async move {
                 deleting.await;
                 Done::Discarded

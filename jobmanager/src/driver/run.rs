@@ -72,7 +72,8 @@ pub(crate) fn spawn(context: Context, job: Job) -> (DriverHandle, impl Future<Ou
     let (tx, mut inbox) = mpsc::channel(INBOX);
     let handle = DriverHandle { tx, ended: CancellationToken::new(), last: Arc::default() };
     let plan_json = Bytes::from(serde_json::to_vec(&*job.plan).expect("a plan has string keys only"));
-    let machine = Machine::new(job.id, context.epoch, Arc::clone(&job.plan), CoreOptions::default());
+    let base = job.base.clone();
+    let machine = Machine::new(job.id, context.epoch, Arc::clone(&job.plan), CoreOptions::default(), base);
     let checkpoints = Checkpoints::new(&job);
     let driver = Driver {
         context,
@@ -227,6 +228,12 @@ impl Driver {
             Event::FetchState { attempt, inline_id, reply } => {
                 let current = attempt == self.machine.attempt();
                 let _ = reply.send(self.fetchable.get(&inline_id).filter(|_| current).cloned());
+            }
+            Event::Savepoint { request, reply } => {
+                let _ = reply.send(self.savepoint(request));
+            }
+            Event::Retained(reply) => {
+                let _ = reply.send(status::retained(self.machine.retained(), self.checkpoints.directory()));
             }
             Event::Cancel(reply) => {
                 let accepted = !self.machine.is_terminal();

@@ -22,6 +22,23 @@ pub(super) fn job(status: &v1::JobStatus) -> Value {
         "checkpoints": status.checkpoints.as_ref().map(checkpoints),
         "nodes": status.nodes.iter().map(node).collect::<Vec<_>>(),
         "tasks": status.tasks.iter().map(task).collect::<Vec<_>>(),
+        "savepoints": status.savepoints.iter().map(savepoint).collect::<Vec<_>>(),
+        "started_from": status.started_from,
+        "restored_checkpoint": status.restored_checkpoint,
+    })
+}
+
+fn savepoint(status: &v1::SavepointStatus) -> Value {
+    json!({
+        "request_id": status.request_id,
+        "state": status.state().as_str_name().trim_start_matches("SAVEPOINT_STATE_"),
+        "mode": status.mode,
+        "id": status.id,
+        "path": status.path,
+        "failure": status.failure,
+        "requested_at_ms": status.requested_at_ms,
+        "duration_ms": status.duration_ms,
+        "bytes": status.bytes,
     })
 }
 
@@ -48,6 +65,7 @@ fn checkpoint(status: &v1::CheckpointStatus) -> Value {
         "inline_bytes": status.inline_bytes,
         "failure": status.failure,
         "metadata": status.metadata,
+        "savepoint": status.savepoint,
     })
 }
 

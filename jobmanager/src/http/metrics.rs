@@ -48,6 +48,12 @@ const METRICS: &[Metric] = &[
     Metric { name: "levada_checkpoint_duration_seconds", kind: "gauge", help: "Of the newest one.", series: duration },
     Metric { name: "levada_checkpoint_size_bytes", kind: "gauge", help: "State in the newest one.", series: size },
     Metric {
+        name: "levada_savepoints",
+        kind: "gauge",
+        help: "Remembered savepoints (at most 20 a job) by state.",
+        series: savepoints_by_state,
+    },
+    Metric {
         name: "levada_node_rows_in_total",
         kind: "counter",
         help: "Rows that a node took.",
@@ -95,6 +101,17 @@ fn jobs_by_state(sample: &Sample) -> Vec<(Labels, f64)> {
         .map(|state| {
             let count = sample.jobs.iter().filter(|job| job.state() == state).count();
             (vec![("state", state.as_str_name().trim_start_matches("JOB_STATE_").into())], count as f64)
+        })
+        .collect()
+}
+
+fn savepoints_by_state(sample: &Sample) -> Vec<(Labels, f64)> {
+    let savepoints = || sample.jobs.iter().filter(|job| is_live(job)).flat_map(|job| &job.savepoints);
+    (1..)
+        .map_while(|number| v1::SavepointState::try_from(number).ok())
+        .map(|state| {
+            let count = savepoints().filter(|savepoint| savepoint.state() == state).count();
+            (vec![("state", state.as_str_name().trim_start_matches("SAVEPOINT_STATE_").into())], count as f64)
         })
         .collect()
 }

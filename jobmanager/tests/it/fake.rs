@@ -75,12 +75,7 @@ impl Fixture {
     }
 
     pub async fn submit(&mut self, document: &str) -> Result<String, Status> {
-        let request = v1::SubmitJobRequest {
-            document: document.into(),
-            document_name: "job.yaml".into(),
-            request_id: String::new(),
-            parallelism: 0,
-        };
+        let request = v1::SubmitJobRequest { document: document.into(), document_name: "job.yaml".into(), ..Default::default() };
         Ok(self.client.submit_job(request).await?.into_inner().job_id)
     }
 

@@ -12,9 +12,8 @@ async fn one_request_is_one_job_even_after_its_end() {
     let mut fixture = Fixture::start(&[]).await;
     let request = |request_id: &str| v1::SubmitJobRequest {
         document: graph("once", ""),
-        document_name: String::new(),
         request_id: request_id.into(),
-        parallelism: 0,
+        ..Default::default()
     };
     let mut clients = [fixture.client.clone(), fixture.client.clone()];
     let [a, b] = &mut clients;

@@ -38,6 +38,9 @@ pub struct RestoreState {
     pub length: u64,
     /// Where the bytes are.
     pub place: RestorePlace,
+    /// Number of key groups of the snapshot, where it is not the plan's but a divisor of it. `key_groups`, and those in the bytes,
+    /// are of these.
+    pub max_parallelism: Option<u32>,
     /// Of an operator list: the entries that are this task's.
     pub entries: Range<u64>,
 }
@@ -93,6 +96,7 @@ impl From<RestoreState> for v1::StateRef {
             place: Some(place),
             entries_from: state.entries.start,
             entries_to: state.entries.end,
+            max_parallelism: state.max_parallelism.unwrap_or(0),
         }
     }
 }
@@ -123,6 +127,7 @@ impl TryFrom<v1::StateRef> for RestoreState {
             crc32c: message.crc32c,
             length: message.length,
             place,
+            max_parallelism: (message.max_parallelism != 0).then_some(message.max_parallelism),
             entries: message.entries_from..message.entries_to,
         })
     }
@@ -145,6 +150,7 @@ mod tests {
             crc32c: 1,
             length: 80,
             place: RestorePlace::Inline(17),
+            max_parallelism: Some(64),
             entries: 2..4,
         };
         let place = RestorePlace::File { directory: "file:///c/job".into(), path: "chk-1/a".into(), offset: 3 };

@@ -6,11 +6,13 @@
 mod deploy;
 mod failure;
 mod ids;
+mod kind;
 mod state;
 
 pub use deploy::{RestorePlace, RestoreState};
 pub use failure::{decline_from_json, decline_to_json, failure_from_info, failure_to_info};
 pub use ids::{attempt_from_ref, attempt_to_ref, job_id, task_from_ref, task_index, task_manager_id, task_of_index, task_to_ref};
+pub use kind::{kind_from_target, kind_to_target};
 pub use state::{
     metadata_from_file, metadata_to_file, snapshot_from_message, snapshot_to_message, state_from_message, state_to_message,
 };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use levada_common::checkpoint::{CheckpointMetadata, DatabaseFile, Handle, StateHandle, StateKind, TaskSnapshot};
+use levada_common::checkpoint::{
+    CheckpointMetadata, DatabaseFile, Handle, StateHandle, StateKind, TaskSnapshot, VertexOperators,
+};
 use levada_common::ids::{CheckpointId, Epoch, SubtaskIndex, TaskId, Uid, VertexId};
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
@@ -156,7 +158,18 @@ pub fn metadata_to_file(metadata: CheckpointMetadata) -> v1::CheckpointMetadataF
         triggered_at_ms: metadata.triggered_at_ms,
         max_parallelism: metadata.max_parallelism,
         tasks: metadata.tasks.into_iter().map(snapshot_to_message).collect(),
+        savepoint: metadata.savepoint,
+        vertices: metadata.vertices.into_iter().map(vertex_to_message).collect(),
     }
+}
+
+fn vertex_to_message(vertex: VertexOperators) -> v1::VertexMessage {
+    v1::VertexMessage { parallelism: vertex.parallelism, uids: vertex.uids.iter().map(ToString::to_string).collect() }
+}
+
+fn vertex_from_message(message: v1::VertexMessage) -> Result<VertexOperators, ConvertError> {
+    let uids = message.uids.into_iter().map(uid_of).collect::<Result<_, _>>()?;
+    Ok(VertexOperators { parallelism: message.parallelism, uids })
 }
 
 /// Reads a completed checkpoint.
@@ -167,6 +180,8 @@ pub fn metadata_from_file(file: v1::CheckpointMetadataFile) -> Result<Checkpoint
         id: CheckpointId(file.checkpoint),
         triggered_at_ms: file.triggered_at_ms,
         max_parallelism: file.max_parallelism,
+        savepoint: file.savepoint,
+        vertices: file.vertices.into_iter().map(vertex_from_message).collect::<Result<_, _>>()?,
         tasks: file.tasks.into_iter().map(snapshot_from_message).collect::<Result<_, _>>()?,
     })
 }

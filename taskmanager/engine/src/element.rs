@@ -1,9 +1,9 @@
 //! What flows on a channel, and what of it passes through a chain beside rows.
 
 use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::CheckpointKind;
 use levada_common::ids::CheckpointId;
 use levada_common::time::Watermark;
-use serde::{Deserialize, Serialize};
 
 /// One thing on a channel, in order with the others of that channel.
 #[derive(Debug, Clone)]
@@ -21,10 +21,19 @@ pub enum Element {
 }
 
 /// A checkpoint's cut through the streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Barrier {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
+    /// What it is taken for.
+    pub kind: CheckpointKind,
+}
+
+impl Barrier {
+    /// The cut of an ordinary checkpoint.
+    pub fn checkpoint(checkpoint: CheckpointId) -> Self {
+        Self { checkpoint, kind: CheckpointKind::Checkpoint }
+    }
 }
 
 /// What passes through a task beside rows: the elements of all its channels merged into one stream.
@@ -36,7 +45,7 @@ pub enum Signal {
     Idle,
     /// Something is said about time again.
     Active,
-    /// The cut of a checkpoint.
+    /// The cut of a checkpoint. What that is taken for concerns no operator: it goes from the task's head to its tail.
     Barrier(CheckpointId),
     /// Nothing comes any more, and event time is over.
     End,

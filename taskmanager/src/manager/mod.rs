@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use levada_common::fault::Failure;
 use levada_common::ids::{Attempt, AttemptId, CheckpointId, Epoch, JobId, TaskId};
-use levada_proto::convert::{attempt_from_ref, failure_to_info, task_of_index, task_to_ref};
+use levada_engine::element::Barrier;
+use levada_proto::convert::{attempt_from_ref, failure_to_info, kind_from_target, task_of_index, task_to_ref};
 use levada_proto::v1;
 use levada_proto::v1::to_task_manager::Message;
 use tokio::runtime::Handle;
@@ -155,7 +156,8 @@ impl Manager {
                     self.cancel(attempt, "the JobManager said so");
                 }
             }
-            Message::Trigger(message) => self.trigger(&message),
+            Message::Trigger(message) => self.trigger(message),
+            Message::EndSources(message) => self.end_sources(&message),
             Message::Notify(message) => self.notify(&message),
             // The registration's own.
             Message::Welcome(_) | Message::Heartbeat(_) => {}
@@ -212,12 +214,23 @@ impl Manager {
         }
     }
 
-    fn trigger(&mut self, message: &v1::TriggerCheckpoint) {
+    fn trigger(&mut self, message: v1::TriggerCheckpoint) {
         let Some(attempt) = self.current(message.attempt.as_ref()) else { return };
+        let kind = match kind_from_target(message.savepoint) {
+            Ok(kind) => kind,
+            Err(error) => return tracing::warn!(%attempt, %error, "a trigger cannot be read"),
+        };
+        let barrier = Barrier { checkpoint: CheckpointId(message.checkpoint), kind };
         let running = &self.attempts[&attempt];
         for task in message.tasks.iter().map(task_of_index) {
-            running.tell(task, Control::Trigger(CheckpointId(message.checkpoint)));
+            running.tell(task, Control::Trigger(barrier.clone()));
         }
+    }
+
+    fn end_sources(&mut self, message: &v1::EndSources) {
+        let Some(attempt) = self.current(message.attempt.as_ref()) else { return };
+        let running = &self.attempts[&attempt];
+        message.tasks.iter().map(task_of_index).for_each(|task| running.tell(task, Control::EndSource));
     }
 
     fn notify(&mut self, message: &v1::NotifyCheckpoint) {

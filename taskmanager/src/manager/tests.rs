@@ -67,6 +67,7 @@ impl Fixture {
             checkpoint,
             tasks: tasks.iter().map(|task| task_index(*task)).collect(),
             directory: String::new(),
+            savepoint: None,
         }));
     }
 

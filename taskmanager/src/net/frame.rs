@@ -14,6 +14,7 @@ use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamEncoder;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
+use levada_common::checkpoint::CheckpointKind;
 use levada_common::fault::{Fault, Faulty, Retry};
 use levada_common::ids::CheckpointId;
 use levada_common::time::Watermark;
@@ -96,7 +97,7 @@ impl FrameEncoder {
             Element::Batch(batch) => return self.encode_rows(&batch, emit),
             Element::Watermark(Watermark(ms)) => emit(signal(FrameKind::Watermark, &ms.to_le_bytes())),
             Element::Idle => emit(signal(FrameKind::Idle, &[])),
-            Element::Barrier(barrier) => emit(signal(FrameKind::Barrier, &barrier.checkpoint.0.to_le_bytes())),
+            Element::Barrier(barrier) => emit(signal(FrameKind::Barrier, &barrier_bytes(&barrier))),
             Element::EndOfData => emit(signal(FrameKind::EndOfData, &[])),
         }
         Ok(())
@@ -150,6 +151,30 @@ fn signal(kind: FrameKind, content: &[u8]) -> Frame {
     Frame::from(bytes)
 }
 
+/// The checkpoint; of a savepoint also whether it stops the job, and its folder.
+fn barrier_bytes(barrier: &Barrier) -> Vec<u8> {
+    let mut bytes = barrier.checkpoint.0.to_le_bytes().to_vec();
+    if let CheckpointKind::Savepoint { directory, stops } = &barrier.kind {
+        bytes.push(u8::from(*stops));
+        bytes.extend_from_slice(directory.as_bytes());
+    }
+    bytes
+}
+
+/// Errors: what is wrong with the bytes.
+fn decode_barrier(bytes: &[u8]) -> Result<Barrier, &'static str> {
+    let (checkpoint, rest) = bytes.split_first_chunk().ok_or("its checkpoint is not 8 bytes long")?;
+    let kind = match rest {
+        [] => CheckpointKind::Checkpoint,
+        [stops @ (0 | 1), directory @ ..] => {
+            let directory = std::str::from_utf8(directory).map_err(|_| "its savepoint's folder is not UTF-8")?;
+            CheckpointKind::Savepoint { directory: directory.into(), stops: *stops == 1 }
+        }
+        _ => return Err("its kind of checkpoint is unknown"),
+    };
+    Ok(Barrier { checkpoint: CheckpointId(u64::from_le_bytes(*checkpoint)), kind })
+}
+
 /// Whether these bytes are the last frame of a channel.
 pub fn is_end_of_data(bytes: &[u8]) -> bool {
     bytes.first() == Some(&(FrameKind::EndOfData as u8))
@@ -165,7 +190,7 @@ pub fn decode(bytes: Bytes, schema: &SchemaRef) -> Result<Element, FrameError> {
         FrameKind::Batch => Element::Batch(decode_batch(&bytes, schema)?),
         FrameKind::Watermark => Element::Watermark(Watermark(i64::from_le_bytes(number()?))),
         FrameKind::Idle => Element::Idle,
-        FrameKind::Barrier => Element::Barrier(Barrier { checkpoint: CheckpointId(u64::from_le_bytes(number()?)) }),
+        FrameKind::Barrier => Element::Barrier(decode_barrier(&bytes[1..]).map_err(broken)?),
         FrameKind::EndOfData => Element::EndOfData,
     })
 }

@@ -196,7 +196,7 @@ async fn one_channel_that_is_not_read_stops_no_other() {
         let Pair { mut writer, sender, mut reader, receiver, .. } = pair;
         threads.push(std::thread::spawn(move || {
             let batches = (0..BATCHES).map(|batch| Element::Batch(numbers(batch * ROWS, ROWS)));
-            let barrier = Element::Barrier(Barrier { checkpoint: CheckpointId(7) });
+            let barrier = Element::Barrier(Barrier::checkpoint(CheckpointId(7)));
             send_all(&mut writer, &sender, batches.chain([barrier, Element::EndOfData]));
         }));
         threads.push(std::thread::spawn(move || {

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use levada_common::checkpoint::{DatabaseFile, DeclineReason};
+use levada_common::checkpoint::{CheckpointKind, DatabaseFile, DeclineReason};
 use levada_common::ids::{AttemptId, CheckpointId, TaskId, Uid};
 use levada_common::plan::Plan;
 use levada_engine::sink::Durable;
@@ -40,6 +40,8 @@ pub struct Taken {
     pub task: TaskId,
     /// The checkpoint.
     pub checkpoint: CheckpointId,
+    /// What it is taken for: a savepoint goes into its own folder, in files, in the open format.
+    pub kind: CheckpointKind,
     /// The task had seen the end of all its data.
     pub finished: bool,
     /// Its states.

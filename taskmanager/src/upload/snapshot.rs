@@ -1,11 +1,14 @@
 //! One snapshot from its parts to its acknowledgement.
+//!
+//! A checkpoint goes to the job's destination. A savepoint goes into its folder: each state a file, none inline, none shared, so
+//! that the folder is all there is of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use levada_common::checkpoint::{DeclineReason, Handle, TaskSnapshot};
 use levada_common::ids::CheckpointId;
-use levada_common::storage::retried;
+use levada_common::storage::{Storage, StorageError, retried};
 use levada_proto::convert::{state_to_message, task_to_ref};
 use levada_proto::{encoded_len, v1};
 use tokio::time::Instant;
@@ -19,8 +22,8 @@ use crate::rpc::{Answer, status_text};
 /// How long the files of a snapshot that is not wanted are tried to be deleted; what is left then goes with the checkpoint.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Paths of files that were begun for one snapshot; shared, so that they are known after its future was dropped.
-pub(super) type Begun = Arc<Mutex<Vec<String>>>;
+/// Files that were begun for one snapshot, and where; shared, so that they are known after its future was dropped.
+pub(super) type Begun = Arc<Mutex<Vec<(Storage, String)>>>;
 
 /// Sends one snapshot.
 pub async fn send(uploads: &Arc<Uploads>, taken: Taken, cancelled: &CancellationToken) {
@@ -35,7 +38,7 @@ pub async fn send(uploads: &Arc<Uploads>, taken: Taken, cancelled: &Cancellation
         // From here on the answer decides whose the files are, so it is waited for even while the attempt is cancelled.
         Ok(request) => acknowledge(uploads, request, deadline, &begun).await,
         Err(stopped) => {
-            delete(uploads, &begun).await;
+            delete(&begun).await;
             match stopped {
                 Stopped::GivenUp => tracing::debug!(%task, %checkpoint, "a snapshot was given up"),
                 Stopped::Declined(reason) => uploads.send_decline(task, checkpoint, &reason).await,
@@ -51,19 +54,25 @@ async fn prepare(
     deadline: Instant,
     begun: &Begun,
 ) -> Result<v1::AcknowledgeCheckpointRequest, Stopped> {
-    let Taken { task, checkpoint, finished, parts, durable, sync_ns } = taken;
+    let Taken { task, checkpoint, kind, finished, parts, durable, sync_ns } = taken;
+    let savepoint = kind.savepoint().map(|directory| open_savepoint(directory)).transpose()?;
     let state_bytes_max = match &uploads.destination {
-        Destination::Inline { state_bytes_max } => Some(*state_bytes_max),
-        Destination::Files { .. } => None,
+        Destination::Inline { state_bytes_max } if savepoint.is_none() => Some(*state_bytes_max),
+        Destination::Inline { .. } | Destination::Files { .. } => None,
     };
     let (parts, databases) = match &uploads.destination {
-        Destination::Inline { .. } => (parts, Vec::new()),
-        Destination::Files { inline_bytes_max, .. } => database::split(parts, *inline_bytes_max).await?,
+        Destination::Files { inline_bytes_max, .. } if savepoint.is_none() => database::split(parts, *inline_bytes_max).await?,
+        // Rows, whatever database they are in.
+        Destination::Inline { .. } | Destination::Files { .. } => (parts, Vec::new()),
     };
     let encoded = encode_all(&uploads.plan, task, parts, durable, state_bytes_max).await?;
-    let states = match &uploads.destination {
-        Destination::Inline { .. } => encoded.into_iter().map(|encoded| encoded.state).collect(),
-        Destination::Files { storage, inline_bytes_max, inline_sum_max } => {
+    let states = match (&uploads.destination, &savepoint) {
+        (_, Some(storage)) => {
+            let store = Store { storage, folder: "state".into(), deadline, begun };
+            store.write_all(encoded).await?
+        }
+        (Destination::Inline { .. }, None) => encoded.into_iter().map(|encoded| encoded.state).collect(),
+        (Destination::Files { storage, inline_bytes_max, inline_sum_max }, None) => {
             let folder = format!("chk-{checkpoint}/{}-{}", uploads.attempt.epoch, uploads.attempt.attempt);
             let store = Store { storage, folder, deadline, begun };
             let mut states = database::store(uploads, &store, (task, checkpoint), databases).await?;
@@ -72,6 +81,12 @@ async fn prepare(
         }
     };
     measured(uploads, TaskSnapshot { task, finished, states }, checkpoint, sync_ns)
+}
+
+fn open_savepoint(directory: &str) -> Result<Storage, Stopped> {
+    let declined =
+        |error: StorageError| Stopped::Declined(DeclineReason::StorageWrite { path: directory.into(), cause: error.to_string() });
+    Storage::open(directory).map_err(declined)
 }
 
 /// The acknowledgement, if it fits a frame.
@@ -108,7 +123,7 @@ async fn acknowledge(uploads: &Uploads, request: v1::AcknowledgeCheckpointReques
         Ok(Answer::Taken) => {}
         Ok(Answer::Discarded) => {
             tracing::debug!(checkpoint = request.checkpoint, "a snapshot came too late");
-            delete(uploads, begun).await;
+            delete(begun).await;
         }
         // The JobManager may or may not count on the files: they stay.
         Ok(Answer::Unclear) => tracing::debug!(checkpoint = request.checkpoint, "a snapshot was taken before, or too late"),
@@ -119,10 +134,9 @@ async fn acknowledge(uploads: &Uploads, request: v1::AcknowledgeCheckpointReques
 }
 
 /// Deletes what was written, as far as it can be.
-async fn delete(uploads: &Uploads, begun: &Begun) {
-    let Destination::Files { storage, .. } = &uploads.destination else { return };
-    let paths = std::mem::take(&mut *begun.lock().unwrap_or_else(PoisonError::into_inner));
-    for path in paths {
+async fn delete(begun: &Begun) {
+    let files = std::mem::take(&mut *begun.lock().unwrap_or_else(PoisonError::into_inner));
+    for (storage, path) in files {
         if let Err(error) = retried(Instant::now() + DELETE_TIMEOUT, || storage.delete(&path)).await {
             tracing::warn!(path, %error, "a file of a snapshot that is not wanted stays behind");
         }

@@ -19,6 +19,9 @@ const SEGMENT_BYTES_MAX: usize = 32 << 20;
 /// States above this have a file of their own: to pack one is to copy it.
 const PACKED_BYTES_MAX: usize = 4 << 20;
 
+/// Letters of an operator's or a state's name that a file's name has.
+const READABLE_LETTERS_MAX: usize = 40;
+
 /// Where the states of one snapshot go that are not inline.
 pub(super) struct Store<'a> {
     pub storage: &'a Storage,
@@ -42,6 +45,17 @@ impl Store<'_> {
         Ok(states)
     }
 
+    /// Puts each state into a file of its own that is named after it: what a savepoint has.
+    pub async fn write_all(&self, encoded: Vec<Encoded>) -> Result<Vec<StateHandle>, Stopped> {
+        let written = encoded.into_iter().map(|Encoded { state, bytes }| async move {
+            let path = format!("{}/{}", self.folder, readable_name(&state));
+            let length = bytes.len() as u64;
+            self.put(&path, bytes).await?;
+            Ok(StateHandle { handle: Handle::File { path, offset: 0, length }, ..state })
+        });
+        futures::future::try_join_all(written).await
+    }
+
     /// Writes the states of one file, and answers where each is.
     async fn write(&self, segment: &[usize], encoded: &[Encoded]) -> Result<Vec<(usize, Handle)>, Stopped> {
         let path = format!("{}-{}", self.folder, Uuid::new_v4().simple());
@@ -61,10 +75,21 @@ impl Store<'_> {
 
     /// Writes a file of this snapshot, which is deleted if the snapshot does not come about.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), Stopped> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push(path.into());
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push((self.storage.clone(), path.into()));
         let written = retried(self.deadline, || self.storage.put(path, bytes.clone())).await;
         written.map_err(|error| Stopped::Declined(DeclineReason::StorageWrite { path: path.into(), cause: error.to_string() }))
     }
+}
+
+/// The name of a state's file in a savepoint: operator, state and subtask for people to read, and something that no other has,
+/// since what is not plain in names is left out.
+fn readable_name(state: &StateHandle) -> String {
+    let plain = |text: &str| -> String {
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
+        text.chars().take(READABLE_LETTERS_MAX).map(plain).collect()
+    };
+    let unique = &Uuid::new_v4().simple().to_string()[..8];
+    format!("{}.{}.{}-{unique}.arrow", plain(state.uid.as_str()), plain(&state.name), state.subtask)
 }
 
 fn joined<'a>(pieces: impl Iterator<Item = &'a Bytes>, length: usize) -> Bytes {

@@ -38,7 +38,15 @@ fn encoded_bytes(name: &str, bytes: usize) -> u64 {
 
 fn taken(checkpoint: u64, parts: Vec<StatePart>) -> Taken {
     let checkpoint = CheckpointId(checkpoint);
-    Taken { task: task(0, 0), checkpoint, finished: false, parts, durable: Vec::new(), sync_ns: 1 }
+    Taken {
+        task: task(0, 0),
+        checkpoint,
+        kind: CheckpointKind::Checkpoint,
+        finished: false,
+        parts,
+        durable: Vec::new(),
+        sync_ns: 1,
+    }
 }
 
 fn uploads(job_manager: &TestJobManager, settings: JobSettings, frame_bytes: u64) -> Arc<Uploads> {
@@ -144,6 +152,34 @@ async fn files_hold_what_is_over_the_threshold() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_savepoint_has_files_of_its_own_whatever_the_backend_and_however_small_its_states() {
+    let (mut job_manager, dir) = (TestJobManager::start().await, tempfile::tempdir().unwrap());
+    let folder = dir.path().join("savepoint-1");
+    let kind = CheckpointKind::Savepoint { directory: format!("file://{}", folder.display()).into(), stops: false };
+    let limited = JobSettings { max_state_size_bytes: 10, ..settings() };
+    let uploads = uploads(&job_manager, limited, FRAME);
+    uploads.submit(Taken { kind: kind.clone(), ..taken(1, vec![part("splits", 100_000), part("odd /../name", 5)]) });
+    let (_, states) = acknowledged(job_manager.told.recv().await.unwrap());
+    let mut paths = Vec::new();
+    for state in &states {
+        let Place::File { path, offset: 0, length } = &state.handle else { panic!("{:?}", state.handle) };
+        let bytes = std::fs::read(folder.join(path)).unwrap();
+        assert_eq!(bytes.len() as u64, *length);
+        verify(&bytes, state.crc32c).unwrap();
+        paths.push(path.as_str());
+    }
+    assert!(
+        paths[0].starts_with("state/numbers.splits.0-") && paths[1].starts_with("state/numbers.odd_____name.0-"),
+        "{paths:?}"
+    );
+    job_manager.accepts.store(false, std::sync::atomic::Ordering::SeqCst);
+    uploads.submit(Taken { kind, ..taken(2, vec![part("late", 60_000)]) });
+    acknowledged(job_manager.told.recv().await.unwrap());
+    uploads.settled().await;
+    assert_eq!(std::fs::read_dir(folder.join("state")).unwrap().count(), 2, "what is not wanted goes");
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 mod checkpoints;
 mod ending;
 mod life;
+mod savepoints;
 
+use levada_common::checkpoint::CheckpointKind;
 use levada_common::plan::RestartSettings;
 
 use super::*;
@@ -19,7 +21,7 @@ struct Rig {
 impl Rig {
     fn new(plan: Plan) -> Self {
         let AttemptId { job, epoch, .. } = attempt(0);
-        Self { machine: Machine::new(job, epoch, Arc::new(plan), Options::default()), now: 0, effects: Vec::new() }
+        Self { machine: Machine::new(job, epoch, Arc::new(plan), Options::default(), None), now: 0, effects: Vec::new() }
     }
 
     /// A job of two source and two sink tasks on two TaskManagers, deployed and running.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use levada_common::checkpoint::{DeclineReason, Handle, StateHandle, StateKind, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointKind, DatabaseFile, DeclineReason, Handle, StateHandle, StateKind, TaskSnapshot};
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, SubtaskIndex, TaskId, Uid};
 use levada_common::keys::KeyGroupRange;
@@ -62,6 +62,7 @@ impl World {
                     self.queue.add(self.now_ms + ms, Happening::Task { attempt, task: id, change: Change::Drained });
                 }
             }
+            Change::Drained if task.stopped.is_some() => task.drained_meanwhile = true,
             Change::Drained if task.phase == Phase::Running => {
                 task.phase = Phase::Finishing;
                 self.up(manager, say(TaskState::Finishing));
@@ -97,20 +98,69 @@ impl World {
             at_ms += self.rng.random_range(1..=3 * self.faults.timeout_ms);
         }
         let checkpoint = CheckpointId(checkpoint);
+        if self.kinds.get(&checkpoint).is_some_and(CheckpointKind::stops)
+            && let Some((_, task)) = self.locate(attempt, id)
+            && task.phase == Phase::Running
+        {
+            task.stopped = Some(checkpoint.0);
+        }
         if self.chance(self.faults.decline) {
             let reason = self.reason(id);
             self.queue.add(at_ms, Happening::Call(Event::SnapshotDeclined { attempt, checkpoint, task: id, reason }));
             return;
         }
-        self.files += 1;
-        let path = format!("chk-{checkpoint}/{}-{id}-{}", attempt.attempt, self.files);
-        let snapshot = snapshot(&self.plan, id, path, finished);
+        let snapshot = self.snapshot_of(attempt, id, checkpoint, finished);
         let event = Event::SnapshotTaken { attempt, checkpoint, snapshot };
         if self.chance(self.faults.repeat) {
             let again_ms = at_ms + self.rng.random_range(0..=2_000);
             self.queue.add(again_ms, Happening::Call(event.clone()));
         }
         self.queue.add(at_ms, Happening::Call(event));
+    }
+
+    /// The snapshot of a task: a file of its own, and where it keeps keys, shared files upon those of the newest checkpoint that it
+    /// knows complete. A savepoint has a file only.
+    fn snapshot_of(&mut self, attempt: AttemptId, id: TaskId, checkpoint: CheckpointId, finished: bool) -> TaskSnapshot {
+        self.files += 1;
+        let savepoint = self.kinds.get(&checkpoint).is_some_and(|kind| kind.savepoint().is_some());
+        let folder = if savepoint { "savepoint" } else { "chk" };
+        let path = format!("{folder}-{checkpoint}/{}-{id}-{}", attempt.attempt, self.files);
+        if savepoint || finished || self.plan.vertex(id.vertex).source.is_some() {
+            return snapshot(&self.plan, id, Handle::File { path, offset: 0, length: 1 }, finished);
+        }
+        let base = self.locate(attempt, id).map(|(_, task)| task.base.clone()).unwrap_or_default();
+        let mut shared: Vec<String> = base.into_iter().filter(|_| self.rng.random_ratio(3, 4)).collect();
+        self.tally.shared_reused += shared.len() as u64;
+        shared.push(format!("shared/{}", self.files));
+        if let Some((_, task)) = self.locate(attempt, id) {
+            task.written.insert(checkpoint.0, shared.clone());
+        }
+        let file = |path: String| DatabaseFile { name: path.replace('/', "-"), path, length: 1, crc32c: 0 };
+        let files = shared.into_iter().chain([path]).map(file).collect();
+        snapshot(&self.plan, id, Handle::Database { files, family: "state".into() }, finished)
+    }
+
+    /// The tasks of an attempt on one TaskManager hear what became of a checkpoint.
+    pub fn notified(&mut self, manager: usize, attempt: AttemptId, checkpoint: u64, completed: bool) {
+        let ids: Vec<TaskId> =
+            self.managers[manager].tasks.keys().filter(|(of, _)| *of == attempt).map(|(_, task)| *task).collect();
+        for id in ids {
+            let Some((_, task)) = self.locate(attempt, id) else { continue };
+            let written = task.written.remove(&checkpoint);
+            if completed {
+                task.base = written.unwrap_or_default();
+                task.written.retain(|other, _| *other > checkpoint);
+            } else if task.stopped.is_some_and(|stopped| stopped <= checkpoint) {
+                task.stopped = None;
+                let drained = std::mem::take(&mut task.drained_meanwhile);
+                let next = task.next();
+                self.follow(attempt, id, next);
+                if drained {
+                    let at_ms = self.now_ms + self.delay_ms();
+                    self.queue.add(at_ms, Happening::Task { attempt, task: id, change: Change::Drained });
+                }
+            }
+        }
     }
 
     fn reason(&mut self, task: TaskId) -> DeclineReason {
@@ -125,7 +175,7 @@ impl World {
     }
 }
 
-fn snapshot(plan: &Plan, task: TaskId, path: String, finished: bool) -> TaskSnapshot {
+fn snapshot(plan: &Plan, task: TaskId, handle: Handle, finished: bool) -> TaskSnapshot {
     let vertex = plan.vertex(task.vertex);
     let state = StateHandle {
         uid: Uid::new(vertex.name.as_str()),
@@ -136,7 +186,7 @@ fn snapshot(plan: &Plan, task: TaskId, path: String, finished: bool) -> TaskSnap
         key_groups: KeyGroupRange::of_subtask(task.subtask.0, vertex.parallelism, plan.max_parallelism),
         rows: 1,
         crc32c: 0,
-        handle: Handle::File { path, offset: 0, length: 1 },
+        handle,
     };
     TaskSnapshot { task, finished, states: vec![state] }
 }

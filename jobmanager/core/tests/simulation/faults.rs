@@ -55,6 +55,12 @@ pub struct Faults {
     pub deaf: u32,
     /// When the user cancels.
     pub cancel_at_ms: Option<u64>,
+    /// Mean time between wishes for a savepoint; 0 = none.
+    pub savepoint_every_ms: u64,
+    /// When the user stops the job with a savepoint.
+    pub stop_at_ms: Option<u64>,
+    /// Whether it is drained then.
+    pub drain: bool,
 }
 
 impl Faults {
@@ -90,7 +96,10 @@ impl Faults {
             write_hang: rare(rng, 3, 150),
             delay_ms_max: rng.random_range(2..=120),
             deaf: rare(rng, 4, 200),
-            cancel_at_ms: rng.random_ratio(1, 5).then(|| rng.random_range(1..=HEAL_AT_MS)),
+            cancel_at_ms: rng.random_ratio(1, 4).then(|| rng.random_range(1..=HEAL_AT_MS)),
+            savepoint_every_ms: if rng.random_ratio(1, 2) { rng.random_range(200..=2_000) } else { 0 },
+            stop_at_ms: rng.random_ratio(1, 5).then(|| rng.random_range(1..=HEAL_AT_MS + 2_000)),
+            drain: rng.random(),
         }
     }
 

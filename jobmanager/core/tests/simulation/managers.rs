@@ -125,8 +125,8 @@ impl World {
         match command {
             Command::Deploy { attempt, tasks } => {
                 self.managers[manager].tasks.clear();
-                for (id, finished) in tasks {
-                    self.managers[manager].tasks.insert((attempt, id), Task::new(&self.plan, id, finished));
+                for (id, finished, base) in tasks {
+                    self.managers[manager].tasks.insert((attempt, id), Task::new(&self.plan, id, finished, base));
                     let at_ms = self.now_ms + self.delay_ms();
                     self.queue.add(at_ms, Happening::Task { attempt, task: id, change: Change::Restored });
                 }
@@ -148,6 +148,13 @@ impl World {
                     }
                 }
             }
+            Command::EndSources { attempt, tasks } => {
+                for task in tasks {
+                    let at_ms = self.now_ms + self.delay_ms();
+                    self.queue.add(at_ms, Happening::Task { attempt, task, change: Change::Drained });
+                }
+            }
+            Command::Notify { attempt, checkpoint, completed } => self.notified(manager, attempt, checkpoint, completed),
             Command::Last { attempt } => {
                 let mine = self.managers[manager].tasks.keys().filter(|(of, _)| *of == attempt);
                 for (_, task) in mine.copied().collect::<Vec<_>>() {

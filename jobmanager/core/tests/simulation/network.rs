@@ -14,8 +14,8 @@ pub enum Command {
     Deploy {
         /// The attempt.
         attempt: AttemptId,
-        /// Task, and whether it had finished.
-        tasks: Vec<(TaskId, bool)>,
+        /// Task, whether it had finished, and the shared files that it is restored from.
+        tasks: Vec<(TaskId, bool, Vec<String>)>,
     },
     /// End the attempt.
     Cancel {
@@ -30,6 +30,22 @@ pub enum Command {
         checkpoint: u64,
         /// Whose.
         tasks: Vec<TaskId>,
+    },
+    /// The data of these sources ends.
+    EndSources {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Whose.
+        tasks: Vec<TaskId>,
+    },
+    /// A checkpoint completed, or was given up.
+    Notify {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The checkpoint.
+        checkpoint: u64,
+        /// Completed.
+        completed: bool,
     },
     /// The final checkpoint completed.
     Last {
@@ -105,6 +121,8 @@ pub enum Happening {
     Loss,
     /// A task fails; then the next failure is drawn.
     Failure,
+    /// Someone wants a savepoint; then the next wish is drawn.
+    Savepoint,
     /// The JobManager notices that a stream is broken.
     Noticed {
         /// Whose.

@@ -15,9 +15,11 @@ impl World {
     pub fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Deploy { attempt, tasks, .. } => {
-                let mut by_manager: BTreeMap<_, Vec<(TaskId, bool)>> = BTreeMap::new();
+                let mut by_manager: BTreeMap<_, Vec<(TaskId, bool, Vec<String>)>> = BTreeMap::new();
                 for task in tasks {
-                    by_manager.entry(task.task_manager).or_default().push((task.task, task.finished));
+                    let shared = task.states.iter().flat_map(|assigned| assigned.state.handle.shared_paths());
+                    let base = shared.map(str::to_owned).collect();
+                    by_manager.entry(task.task_manager).or_default().push((task.task, task.finished, base));
                 }
                 for (id, tasks) in by_manager {
                     self.down(id, Command::Deploy { attempt, tasks });
@@ -28,7 +30,13 @@ impl World {
                     self.down(id, Command::Cancel { attempt });
                 }
             }
-            Effect::TriggerCheckpoint { attempt, checkpoint, tasks, .. } => {
+            Effect::EndSources { attempt, tasks } => {
+                for (id, task) in tasks {
+                    self.down(id, Command::EndSources { attempt, tasks: vec![task] });
+                }
+            }
+            Effect::TriggerCheckpoint { attempt, checkpoint, kind, tasks, .. } => {
+                self.kinds.insert(checkpoint, kind);
                 let mut by_manager: BTreeMap<_, Vec<TaskId>> = BTreeMap::new();
                 for (id, task) in tasks {
                     by_manager.entry(id).or_default().push(task);
@@ -42,8 +50,13 @@ impl World {
                     self.down(id, Command::Last { attempt });
                 }
             }
-            Effect::NotifyCheckpoint { .. } | Effect::ReleaseSlots => {}
-            Effect::WriteMetadata { attempt, metadata, within_ms } => {
+            Effect::NotifyCheckpoint { attempt, checkpoint, completed, task_managers, .. } => {
+                for id in task_managers {
+                    self.down(id, Command::Notify { attempt, checkpoint: checkpoint.0, completed });
+                }
+            }
+            Effect::ReleaseSlots => {}
+            Effect::WriteMetadata { attempt, metadata, within_ms, .. } => {
                 let fails = self.chance(self.faults.write_error);
                 let hangs = self.chance(self.faults.write_hang);
                 let takes_ms = if hangs { within_ms + self.rng.random_range(1..1_000) } else { self.delay_ms() };
@@ -59,6 +72,12 @@ impl World {
             }
             Effect::DiscardCheckpoint { tasks, .. } => {
                 for path in tasks.iter().flat_map(paths) {
+                    self.storage.remove(&path);
+                }
+            }
+            Effect::DeleteShared { files } => {
+                self.tally.shared_deleted += files.len() as u64;
+                for path in files {
                     self.storage.remove(&path);
                 }
             }

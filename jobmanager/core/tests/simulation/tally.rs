@@ -35,6 +35,18 @@ pub struct Tally {
     pub waits: u64,
     /// Jobs seen DEGRADED.
     pub degraded: u64,
+    /// Savepoints completed.
+    pub savepoints: u64,
+    /// Savepoints that failed.
+    pub savepoints_failed: u64,
+    /// Jobs that a savepoint stopped.
+    pub stopped: u64,
+    /// Attempts that only committed what such a savepoint had.
+    pub restored_stopped: u64,
+    /// Shared files that a further snapshot named.
+    pub shared_reused: u64,
+    /// Shared files deleted.
+    pub shared_deleted: u64,
     /// Jobs that finished.
     pub finished: u64,
     /// Jobs that failed for good.
@@ -70,6 +82,12 @@ impl Tally {
             &mut self.told_finishing,
             &mut self.waits,
             &mut self.degraded,
+            &mut self.savepoints,
+            &mut self.savepoints_failed,
+            &mut self.stopped,
+            &mut self.restored_stopped,
+            &mut self.shared_reused,
+            &mut self.shared_deleted,
             &mut self.finished,
             &mut self.failed_jobs,
         ];

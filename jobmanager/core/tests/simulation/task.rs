@@ -41,15 +41,32 @@ pub struct Task {
     pub phase: Phase,
     /// The mark that it was restored with.
     pub restored_finished: bool,
+    /// A savepoint that stops the job has passed it.
+    pub stopped: Option<u64>,
+    /// A source's data ended while it was stopped.
+    pub drained_meanwhile: bool,
+    /// Shared files of the newest checkpoint that it knows complete.
+    pub base: Vec<String>,
+    /// Shared files of its snapshots since.
+    pub written: BTreeMap<u64, Vec<String>>,
     inputs: BTreeMap<TaskId, Channel>,
     snapshotted: u64,
 }
 
 impl Task {
     /// The task `id` of `plan`, restoring.
-    pub fn new(plan: &Plan, id: TaskId, restored_finished: bool) -> Self {
+    pub fn new(plan: &Plan, id: TaskId, restored_finished: bool, base: Vec<String>) -> Self {
         let inputs = upstream(plan, id).into_iter().map(|from| (from, Channel::default())).collect();
-        Self { phase: Phase::Restoring, restored_finished, inputs, snapshotted: 0 }
+        Self {
+            phase: Phase::Restoring,
+            restored_finished,
+            stopped: None,
+            drained_meanwhile: false,
+            base,
+            written: BTreeMap::new(),
+            inputs,
+            snapshotted: 0,
+        }
     }
 
     /// Told by the JobManager to snapshot. Answers whether it does.
@@ -76,7 +93,7 @@ impl Task {
 
     /// What is next, as things are on the channels.
     pub fn next(&mut self) -> Next {
-        if self.phase != Phase::Running || self.inputs.is_empty() {
+        if self.phase != Phase::Running || self.inputs.is_empty() || self.stopped.is_some() {
             return Next::Nothing;
         }
         match self.inputs.values().filter(|channel| !channel.ended).map(|channel| channel.barrier).min() {

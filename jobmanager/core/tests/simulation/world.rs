@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use levada_common::checkpoint::{Handle, TaskSnapshot};
-use levada_common::ids::{AttemptId, Epoch, JobId, TaskId, TaskManagerId};
+use levada_common::checkpoint::{CheckpointKind, TaskSnapshot};
+use levada_common::ids::{AttemptId, CheckpointId, Epoch, JobId, TaskId, TaskManagerId};
 use levada_common::plan::Plan;
 use levada_common::time::Instant;
-use levada_jobmanager_core::{Event, Machine, Options};
+use levada_jobmanager_core::{Event, Machine, Options, SavepointMode, SavepointRequest};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -43,8 +43,11 @@ pub struct World {
     pub processes: u128,
     /// Files written.
     pub files: u64,
+    /// What each checkpoint is taken for.
+    pub kinds: BTreeMap<CheckpointId, CheckpointKind>,
     /// What happened.
     pub tally: Tally,
+    wishes: u64,
     delivered: BTreeSet<String>,
     watch: Watch,
 }
@@ -55,7 +58,7 @@ impl World {
         let mut rng = StdRng::seed_from_u64(seed);
         let faults = Faults::draw(&mut rng);
         let plan = Arc::new(plan(&faults));
-        let machine = Machine::new(JobId::from_u128(seed.into()), Epoch(1), Arc::clone(&plan), Options::default());
+        let machine = Machine::new(JobId::from_u128(seed.into()), Epoch(1), Arc::clone(&plan), Options::default(), None);
         let mut world = Self {
             watch: Watch::new(Arc::clone(&plan), faults.clone()),
             plan,
@@ -70,6 +73,8 @@ impl World {
             channels: BTreeMap::new(),
             processes: 0,
             files: 0,
+            kinds: BTreeMap::new(),
+            wishes: 0,
             tally: Tally::default(),
         };
         world.prepare();
@@ -89,7 +94,15 @@ impl World {
             self.queue.add(at_ms, Happening::Call(Event::Cancel));
             self.queue.add(at_ms + self.rng.random_range(0..2_000), Happening::Call(Event::Cancel));
         }
+        if let Some(at_ms) = self.faults.stop_at_ms {
+            let mode = if self.faults.drain { SavepointMode::Drain } else { SavepointMode::Stop };
+            for (number, at_ms) in (at_ms..END_AT_MS - 5_000).step_by(1_500).enumerate() {
+                let request = SavepointRequest { id: format!("stop {number}"), directory: "file:///sp".into(), mode };
+                self.queue.add(at_ms, Happening::Call(Event::Savepoint(request)));
+            }
+        }
         self.queue.add(HEAL_AT_MS, Happening::Heal);
+        self.draw_next(self.faults.savepoint_every_ms, Happening::Savepoint);
         self.draw_next(self.faults.loss_every_ms, Happening::Loss);
         self.draw_next(self.faults.failure_every_ms, Happening::Failure);
     }
@@ -135,6 +148,11 @@ impl World {
         self.tally.events += 1;
         let mut repeated = false;
         if let Event::SnapshotTaken { snapshot, .. } = &event {
+            for path in shared_paths(snapshot) {
+                if self.delivered.insert(path.clone()) {
+                    self.storage.insert(path);
+                }
+            }
             for path in paths(snapshot) {
                 if self.delivered.insert(path.clone()) {
                     self.storage.insert(path);
@@ -172,9 +190,20 @@ impl World {
             Happening::Task { attempt, task, change } => self.change(attempt, task, change),
             Happening::Loss => self.loss(),
             Happening::Failure => self.failure(),
+            Happening::Savepoint => self.wish(),
             Happening::Noticed { manager, session } => self.noticed(manager, session),
             Happening::Registers { manager } => self.registers(manager),
             Happening::Heal => self.faults = self.faults.healed(),
+        }
+    }
+
+    /// Someone wants a savepoint.
+    fn wish(&mut self) {
+        self.wishes += 1;
+        let id = format!("wish {}", self.wishes);
+        self.feed(Event::Savepoint(SavepointRequest { id, directory: "file:///sp".into(), mode: SavepointMode::Continue }));
+        if self.now_ms < HEAL_AT_MS {
+            self.draw_next(self.faults.savepoint_every_ms, Happening::Savepoint);
         }
     }
 
@@ -206,10 +235,12 @@ impl World {
     }
 }
 
-/// The files of a snapshot.
+/// The files of a snapshot that are its own.
 pub fn paths(snapshot: &TaskSnapshot) -> impl Iterator<Item = String> {
-    snapshot.states.iter().filter_map(|state| match &state.handle {
-        Handle::File { path, .. } => Some(path.clone()),
-        Handle::Inline(_) | Handle::Database { .. } => None,
-    })
+    snapshot.states.iter().flat_map(|state| state.handle.own_paths()).map(str::to_owned)
+}
+
+/// The files of a snapshot that others may share.
+pub fn shared_paths(snapshot: &TaskSnapshot) -> impl Iterator<Item = String> {
+    snapshot.states.iter().flat_map(|state| state.handle.shared_paths()).map(str::to_owned)
 }

@@ -9,7 +9,7 @@ use levada_common::ids::CheckpointId;
 use levada_common::plan::CheckpointMode;
 
 use crate::channel::ChannelReader;
-use crate::element::{Element, Signal};
+use crate::element::{Barrier, Element, Signal};
 use crate::gate::align::{Alignment, Outcome};
 use crate::gate::watermark::{Change, WatermarkMerger};
 
@@ -37,6 +37,8 @@ pub struct InputGate {
     ended: Vec<bool>,
     live: usize,
     alignment: Alignment,
+    /// The newest barrier that came on any channel.
+    barrier: Option<Barrier>,
     times: WatermarkMerger,
     /// The channel to be asked next.
     next: usize,
@@ -54,6 +56,7 @@ impl InputGate {
             ended: vec![false; channels],
             live: channels,
             alignment: Alignment::new(mode, channels),
+            barrier: None,
             times: WatermarkMerger::new(channels),
             next: 0,
             waiting: VecDeque::new(),
@@ -70,6 +73,12 @@ impl InputGate {
             self.take(channel, element);
         }
         self.waiting.pop_front().unwrap_or(Input::Nothing)
+    }
+
+    /// The barrier of the checkpoint whose signal was read last. A barrier comes on the same channels as its checkpoint's others
+    /// with the same kind, and a newer one gives the older up.
+    pub fn barrier(&self, checkpoint: CheckpointId) -> Barrier {
+        self.barrier.clone().filter(|newest| newest.checkpoint == checkpoint).unwrap_or(Barrier::checkpoint(checkpoint))
     }
 
     /// The coordinator gave this checkpoint up: its alignment is released.
@@ -124,6 +133,9 @@ impl InputGate {
             }
             Element::Barrier(barrier) => {
                 let outcome = self.alignment.barrier(channel, barrier.checkpoint);
+                if self.barrier.as_ref().is_none_or(|newest| newest.checkpoint < barrier.checkpoint) {
+                    self.barrier = Some(barrier);
+                }
                 self.aligned(outcome);
             }
             Element::EndOfData => self.end(channel),

@@ -48,6 +48,11 @@ impl OutputGate {
         last.write(batch)
     }
 
+    /// Gives a checkpoint's cut to every channel.
+    pub fn barrier(&mut self, barrier: Barrier) {
+        self.send_all(&Element::Barrier(barrier));
+    }
+
     /// Gives a signal to every channel.
     pub fn signal(&mut self, signal: Signal) {
         match signal {
@@ -57,7 +62,7 @@ impl OutputGate {
             }
             Signal::Active => self.send_all(&Element::Watermark(self.watermark)),
             Signal::Idle => self.send_all(&Element::Idle),
-            Signal::Barrier(checkpoint) => self.send_all(&Element::Barrier(Barrier { checkpoint })),
+            Signal::Barrier(checkpoint) => self.barrier(Barrier::checkpoint(checkpoint)),
             Signal::End => {
                 self.send_all(&Element::Watermark(Watermark::MAX));
                 self.send_all(&Element::EndOfData);

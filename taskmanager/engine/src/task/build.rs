@@ -166,7 +166,7 @@ impl Builder<'_> {
             _ => None,
         });
         let count = self.row_count(&spec.uid, 0)?;
-        Ok(Head::Source(SourceHead { source, uid: spec.uid.clone(), count, silence, held: None }))
+        Ok(Head::Source(SourceHead { source, uid: spec.uid.clone(), count, silence, held: None, ended: false }))
     }
 
     /// Nodes of the vertex by place: source, operators, sink.

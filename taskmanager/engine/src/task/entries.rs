@@ -15,21 +15,22 @@ use crate::error::EngineError;
 use crate::operator::RestoredState;
 use crate::sink::{Durable, Late};
 
-/// Name of a source's positions.
-pub(crate) const SPLITS: &str = "splits";
-
-/// Name of what a sink has prepared.
-pub(crate) const TRANSACTIONS: &str = "transactions";
+pub(crate) use levada_common::planned_state::{SPLITS, TRANSACTIONS};
 
 /// The one column.
 const ENTRY: &str = "entry";
 
-/// The state of this name; none where there is no entry.
+/// The list of this name; none where there is no entry.
 pub(crate) fn part(uid: &Uid, name: &str, entries: Vec<String>) -> Vec<StatePart> {
+    part_of(uid, name, StateKind::OperatorList, entries)
+}
+
+/// The state of this name and kind; none where there is no entry.
+pub(crate) fn part_of(uid: &Uid, name: &str, kind: StateKind, entries: Vec<String>) -> Vec<StatePart> {
     if entries.is_empty() {
         return Vec::new();
     }
-    vec![StatePart { meta: meta(uid, name), contents: ready([batch(entries)]).into() }]
+    vec![StatePart { meta: meta(uid, name, kind), contents: ready([batch(entries)]).into() }]
 }
 
 /// The state of this name, some of whose entries come later: with them once what is returned beside it was run, in the background.
@@ -49,11 +50,11 @@ pub(crate) fn part_with_late(uid: &Uid, name: &str, entries: Vec<String>, late: 
         sender.finish();
         late.map(drop)
     };
-    (StatePart { meta: meta(uid, name), contents: pieces.into() }, Box::new(rest))
+    (StatePart { meta: meta(uid, name, StateKind::OperatorList), contents: pieces.into() }, Box::new(rest))
 }
 
-fn meta(uid: &Uid, name: &str) -> StateMeta {
-    StateMeta { uid: uid.clone(), name: name.into(), kind: StateKind::OperatorList, schema: Arc::default() }
+fn meta(uid: &Uid, name: &str, kind: StateKind) -> StateMeta {
+    StateMeta { uid: uid.clone(), name: name.into(), kind, schema: Arc::default() }
 }
 
 fn batch(entries: Vec<String>) -> RecordBatch {
@@ -69,8 +70,8 @@ pub(crate) fn read(uid: &Uid, name: &str, restored: &[RestoredState]) -> Result<
     let refuse = |reason: String| EngineError::Restore { uid: uid.clone(), state: name.into(), reason };
     let mut entries = Vec::new();
     for state in restored.iter().filter(|state| state.name == name) {
-        if state.kind != StateKind::OperatorList {
-            return Err(refuse(format!("it is {:?}, not a list of the operator", state.kind)));
+        if state.kind.is_keyed() {
+            return Err(refuse("it is keyed, and no state of the operator itself".into()));
         }
         for batch in &state.batches {
             let column = batch.column_by_name(ENTRY).and_then(|column| column.as_string_opt::<i32>());

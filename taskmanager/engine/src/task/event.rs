@@ -1,5 +1,6 @@
 //! What a task says: how far a step came, and what has to leave it.
 
+use levada_common::checkpoint::CheckpointKind;
 use levada_common::ids::CheckpointId;
 use levada_common::time::Instant;
 use levada_state::snapshot::StatePart;
@@ -33,6 +34,8 @@ pub enum TaskEvent {
     Snapshot {
         /// The checkpoint.
         checkpoint: CheckpointId,
+        /// What it is taken for.
+        kind: CheckpointKind,
         /// The task had seen the end of all its data.
         finished: bool,
         /// Its states; each (uid, name) once.

@@ -6,7 +6,7 @@ use levada_state::snapshot::StatePart;
 
 use arrow::record_batch::RecordBatch;
 
-use crate::element::Signal;
+use crate::element::{Barrier, Signal};
 use crate::error::EngineError;
 use crate::gate::input::{Input, InputGate};
 use crate::operators::chain::RowCount;
@@ -31,6 +31,8 @@ pub(crate) struct SourceHead {
     pub(crate) silence: Option<Silence>,
     /// Rows that wait behind the signal that they set off.
     pub(crate) held: Option<RecordBatch>,
+    /// Its data ends here, whatever it has left: the job is drained.
+    pub(crate) ended: bool,
 }
 
 /// What a head has.
@@ -71,6 +73,21 @@ impl Head {
         }
     }
 
+    /// The job is drained: a source's data ends here.
+    pub(crate) fn end(&mut self) {
+        if let Self::Source(head) = self {
+            head.ended = true;
+        }
+    }
+
+    /// The cut of the checkpoint whose signal the head gave.
+    pub(crate) fn barrier(&self, checkpoint: CheckpointId) -> Barrier {
+        match self {
+            Self::Source(_) => Barrier::checkpoint(checkpoint),
+            Self::Gate(gate) => gate.barrier(checkpoint),
+        }
+    }
+
     /// Whether a checkpoint may enter the task here, by RPC: at a source, all of whose rows that were read have gone on.
     pub(crate) fn takes_barrier(&self) -> bool {
         matches!(self, Self::Source(SourceHead { held: None, .. }))
@@ -106,6 +123,9 @@ impl SourceHead {
     fn next(&mut self, now: Instant) -> Result<Taken, EngineError> {
         if let Some(batch) = self.held.take() {
             return Ok(Taken::Batch(batch));
+        }
+        if self.ended {
+            return Ok(Taken::Signal(Signal::End));
         }
         Ok(match self.source.poll()? {
             SourcePoll::Batch(batch) => {

@@ -1,7 +1,8 @@
 //! `Task::step`: pumps the chain, and takes new input only when nothing is under way.
 //!
 //! Life of a task: running until its input has ended and everything went out; finishing, answering triggers with operator
-//! state only, until the last checkpoint is complete; finished.
+//! state only, until the last checkpoint is complete; finished. A savepoint that stops the job holds it where its barrier passed:
+//! it takes no input until the savepoint is complete, and then it is finished, or given up, and then it goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::time::{Instant, Watermark};
 use levada_state::snapshot::StatePart;
 
-use crate::element::Signal;
+use crate::element::{Barrier, Signal};
 use crate::error::EngineError;
 use crate::metrics::TaskMetrics;
 use crate::operators::chain::{Chain, Pump};
@@ -33,6 +34,8 @@ enum Phase {
     Running,
     /// It was finished in the checkpoint that it is restored from, and has not said so yet.
     Over,
+    /// A savepoint that stops the job has passed: nothing is taken in until it is known what became of it.
+    Stopped(CheckpointId),
     /// Its input has ended and everything went out.
     Finishing,
     /// The last checkpoint is complete.
@@ -53,7 +56,9 @@ pub struct Task {
     metrics: Arc<TaskMetrics>,
     events: Vec<TaskEvent>,
     /// The checkpoint to be taken by RPC.
-    triggered: Option<CheckpointId>,
+    triggered: Option<Barrier>,
+    /// The cut that is in the chain.
+    under_way: Option<Barrier>,
     /// The newest checkpoint that there is a snapshot for.
     taken: Option<CheckpointId>,
     /// Rows went into the chain and no watermark was asked for since.
@@ -78,6 +83,7 @@ impl Task {
             metrics: parts.metrics,
             events: Vec::new(),
             triggered: None,
+            under_way: None,
             taken: parts.restored_from,
             fed: false,
         })
@@ -91,6 +97,8 @@ impl Task {
                 self.end()?;
                 Ok(Progress::Worked)
             }
+            // What the channels hold stays there: it is for the task to read, should the savepoint fail.
+            Phase::Stopped(_) => self.hold(now, None, false),
             Phase::Finishing => self.wait_for_the_end(),
             Phase::Finished => Ok(Progress::Finished),
         }
@@ -99,27 +107,43 @@ impl Task {
     /// The coordinator wants a snapshot of a task without live input: a source, or one that is finishing. The next steps take it.
     ///
     /// A checkpoint that the task has a snapshot of already, or a newer one of, is left alone.
-    pub fn trigger(&mut self, checkpoint: CheckpointId) {
-        if self.taken.max(self.triggered) >= Some(checkpoint) {
+    pub fn trigger(&mut self, barrier: Barrier) {
+        let checkpoint = barrier.checkpoint;
+        if self.taken.max(self.triggered()) >= Some(checkpoint) {
             return;
         }
-        if let Some(older) = self.triggered.replace(checkpoint) {
+        if let Some(older) = self.triggered.replace(barrier) {
             let reason = format!("checkpoint {checkpoint} was triggered before the task came to it");
-            self.events.push(TaskEvent::SnapshotDeclined { checkpoint: older, reason });
+            self.events.push(TaskEvent::SnapshotDeclined { checkpoint: older.checkpoint, reason });
         }
+    }
+
+    fn triggered(&self) -> Option<CheckpointId> {
+        self.triggered.as_ref().map(|barrier| barrier.checkpoint)
+    }
+
+    /// The job is drained: the data of a source ends where it is, and with it event time. Without meaning for another task.
+    pub fn end_source(&mut self) {
+        self.head.end();
     }
 
     /// The checkpoint is complete (the sink commits) or was given up (its alignment is released). `last`: it was the job's last
     /// one, the task is finished.
     pub fn notify(&mut self, checkpoint: CheckpointId, completed: bool, last: bool) -> Result<(), EngineError> {
-        if !completed && self.triggered <= Some(checkpoint) {
+        if !completed && self.triggered() <= Some(checkpoint) {
             self.triggered = None;
+        }
+        if let Phase::Stopped(stopped) = self.phase
+            && !completed
+            && stopped <= checkpoint
+        {
+            self.phase = Phase::Running;
         }
         self.head.notify(checkpoint, completed)?;
         self.chain.notify(checkpoint, completed)?;
         self.tail.notify(checkpoint, completed)?;
         if completed && last {
-            if self.phase != Phase::Finishing {
+            if !matches!(self.phase, Phase::Finishing | Phase::Stopped(_)) {
                 return Err(
                     self.broken(format!("checkpoint {checkpoint} is the job's last one, but the task is {:?}", self.phase))
                 );
@@ -190,20 +214,26 @@ impl Task {
 
     /// The next input: a checkpoint that was triggered at a source comes before rows.
     fn take(&mut self, now: Instant) -> Result<Taken, EngineError> {
-        match self.triggered {
-            Some(checkpoint) if self.head.takes_barrier() => {
-                self.triggered = None;
-                Ok(Taken::Signal(Signal::Barrier(checkpoint)))
-            }
-            _ => self.head.next(now),
+        if self.head.takes_barrier()
+            && let Some(barrier) = self.triggered.take()
+        {
+            let signal = Signal::Barrier(barrier.checkpoint);
+            self.under_way = Some(barrier);
+            return Ok(Taken::Signal(signal));
         }
+        self.head.next(now)
     }
 
     /// A signal comes in at the head.
     fn enter(&mut self, signal: Signal) -> Result<(), EngineError> {
         let mut parts = Vec::new();
         match signal {
-            Signal::Barrier(checkpoint) => parts = self.head.snapshot(checkpoint)?,
+            Signal::Barrier(checkpoint) => {
+                if self.under_way.as_ref().is_none_or(|barrier| barrier.checkpoint != checkpoint) {
+                    self.under_way = Some(self.head.barrier(checkpoint));
+                }
+                parts = self.head.snapshot(checkpoint)?;
+            }
             Signal::Watermark(watermark) => self.metrics.watermark_ms.store(watermark.0, Ordering::Relaxed),
             Signal::End => self.metrics.watermark_ms.store(Watermark::MAX.0, Ordering::Relaxed),
             Signal::Idle | Signal::Active => {}
@@ -227,10 +257,14 @@ impl Task {
     fn pass(&mut self, signal: Signal, mut parts: Vec<StatePart>) -> Result<(), EngineError> {
         match signal {
             Signal::Barrier(checkpoint) => {
+                let barrier = self.under_way.take().unwrap_or(Barrier::checkpoint(checkpoint));
                 let (own, durable) = self.tail.prepare(checkpoint)?;
-                self.tail.signal(signal)?;
+                self.tail.barrier(&barrier);
                 parts.extend(own);
-                self.snapshot(checkpoint, parts, durable)
+                if barrier.kind.stops() {
+                    self.phase = Phase::Stopped(checkpoint);
+                }
+                self.snapshot(barrier, parts, durable)
             }
             Signal::End => self.end(),
             Signal::Watermark(_) | Signal::Idle | Signal::Active => self.tail.signal(signal),
@@ -252,16 +286,18 @@ impl Task {
         {
             return Err(self.broken(format!("{rows} rows came after the end of the task's data")));
         }
-        let Some(checkpoint) = self.triggered.take() else { return Ok(Progress::Waiting { until: None }) };
+        let Some(barrier) = self.triggered.take() else { return Ok(Progress::Waiting { until: None }) };
+        let checkpoint = barrier.checkpoint;
         let mut parts = self.head.snapshot(checkpoint)?;
         parts.extend(self.chain.snapshot_finished(checkpoint)?);
         let (own, durable) = self.tail.prepare(checkpoint)?;
         parts.extend(own);
-        self.snapshot(checkpoint, parts, durable)?;
+        self.snapshot(barrier, parts, durable)?;
         Ok(Progress::Worked)
     }
 
-    fn snapshot(&mut self, checkpoint: CheckpointId, parts: Vec<StatePart>, durable: Option<Durable>) -> Result<(), EngineError> {
+    fn snapshot(&mut self, barrier: Barrier, parts: Vec<StatePart>, durable: Option<Durable>) -> Result<(), EngineError> {
+        let Barrier { checkpoint, kind } = barrier;
         for (index, part) in parts.iter().enumerate() {
             if parts[..index].iter().any(|other| (&other.meta.uid, &other.meta.name) == (&part.meta.uid, &part.meta.name)) {
                 let (uid, message) = (part.meta.uid.clone(), format!("two states are called \"{}\"", part.meta.name));
@@ -269,9 +305,9 @@ impl Task {
             }
         }
         self.taken = Some(checkpoint);
-        self.triggered.take_if(|triggered| *triggered <= checkpoint);
+        self.triggered.take_if(|triggered| triggered.checkpoint <= checkpoint);
         let finished = self.phase == Phase::Finishing;
-        self.events.push(TaskEvent::Snapshot { checkpoint, finished, parts, durable: durable.into_iter().collect() });
+        self.events.push(TaskEvent::Snapshot { checkpoint, kind, finished, parts, durable: durable.into_iter().collect() });
         Ok(())
     }
 

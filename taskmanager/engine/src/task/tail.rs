@@ -4,7 +4,7 @@ use arrow::record_batch::RecordBatch;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_state::snapshot::StatePart;
 
-use crate::element::Signal;
+use crate::element::{Barrier, Signal};
 use crate::error::EngineError;
 use crate::gate::output::OutputGate;
 use crate::operators::chain::{Outflow, RowCount};
@@ -70,6 +70,13 @@ impl Tail {
                 tail.gate.signal(signal);
                 Ok(())
             }
+        }
+    }
+
+    /// Passes a checkpoint's cut on.
+    pub(crate) fn barrier(&mut self, barrier: &Barrier) {
+        if let Self::Gate(tail) = self {
+            tail.gate.barrier(barrier.clone());
         }
     }
 

@@ -114,7 +114,7 @@ fn a_row_above_the_frame_is_the_users_fault() {
 #[test]
 fn signals_survive() {
     let schema: SchemaRef = Arc::new(Schema::empty());
-    let barrier = Barrier { checkpoint: CheckpointId(u64::MAX) };
+    let barrier = Barrier::checkpoint(CheckpointId(u64::MAX));
     let elements = [Element::Watermark(Watermark::MIN), Element::Idle, Element::Barrier(barrier), Element::EndOfData];
     for element in elements {
         let ends = matches!(element, Element::EndOfData);

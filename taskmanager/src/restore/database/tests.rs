@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::{Int64Type, UInt16Type};
-use levada_common::checkpoint::{Handle, StateHandle};
+use levada_common::checkpoint::{CheckpointKind, Handle, StateHandle};
 use levada_common::ids::{CheckpointId, SubtaskIndex};
 use levada_common::plan::JobSettings;
 use levada_common::state_schema::{StateSchema, StateShape};
@@ -91,6 +91,7 @@ impl Rig {
                 crc32c: state.crc32c,
                 length: 0,
                 place: RestorePlace::Database { directory: directory.clone(), files, family },
+                max_parallelism: None,
                 entries: 0..state.rows,
             }
         });
@@ -107,7 +108,15 @@ impl Rig {
         };
         let (task, checkpoint) = (task(0, 0), CheckpointId(checkpoint));
         let parts = vec![part("a"), part("b")];
-        self.uploads.submit(Taken { task, checkpoint, finished: false, parts, durable: Vec::new(), sync_ns: 1 });
+        self.uploads.submit(Taken {
+            task,
+            checkpoint,
+            kind: CheckpointKind::Checkpoint,
+            finished: false,
+            parts,
+            durable: Vec::new(),
+            sync_ns: 1,
+        });
         match self.job_manager.told.recv().await.unwrap() {
             Told::Acknowledged(request) => {
                 let states = request.states.iter();

@@ -62,7 +62,7 @@ fn only_as_many_as_wanted_are_kept() {
     rig.complete(3);
     let discarded: Vec<Effect> = rig.effects().into_iter().filter(is_discard).collect();
     let tasks = tasks(&exchange(2)).map(|task| file(1, task)).collect::<Vec<_>>();
-    let [Effect::DiscardCheckpoint { checkpoint: CheckpointId(1), tasks: gone }] = discarded.as_slice() else {
+    let [Effect::DiscardCheckpoint { checkpoint: CheckpointId(1), tasks: gone, .. }] = discarded.as_slice() else {
         panic!("{discarded:?}")
     };
     assert_eq!(*gone, tasks);
@@ -77,7 +77,11 @@ fn an_expired_checkpoint_leaves_nothing_and_names_who_was_late() {
     rig.wait(10_000);
     let effects = rig.effects();
     assert!(matches!(effects[0], Effect::NotifyCheckpoint { completed: false, .. }), "{effects:?}");
-    let discarded = Effect::DiscardCheckpoint { checkpoint: CheckpointId(1), tasks: vec![file(1, task(0, 0))] };
+    let discarded = Effect::DiscardCheckpoint {
+        checkpoint: CheckpointId(1),
+        kind: CheckpointKind::Checkpoint,
+        tasks: vec![file(1, task(0, 0))],
+    };
     assert_eq!(effects[1], discarded);
     assert_eq!(triggered(&effects)[0].0, 2, "the next was due long ago");
     let text = rig.status().checkpoints.last_failed.and_then(|record| record.failure).expect("a reason");
@@ -158,7 +162,10 @@ fn a_repeated_acknowledgement_deletes_nothing() {
     let other = snapshot(task(0, 0), "chk-1/another");
     assert!(!rig.machine.holds(CheckpointId(1), &other));
     rig.acknowledge(1, other.clone());
-    assert_eq!(rig.effects(), [Effect::DiscardSnapshot { checkpoint: CheckpointId(1), snapshot: other }]);
+    assert_eq!(
+        rig.effects(),
+        [Effect::DiscardSnapshot { checkpoint: CheckpointId(1), kind: CheckpointKind::Checkpoint, snapshot: other }]
+    );
 }
 
 #[test]

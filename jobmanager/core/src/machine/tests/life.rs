@@ -95,7 +95,10 @@ fn messages_of_an_old_attempt_change_nothing() {
     assert_eq!(rig.effects(), []);
     let late = file(2, task(0, 0));
     rig.event(Event::SnapshotTaken { attempt: old, checkpoint: CheckpointId(2), snapshot: late.clone() });
-    assert_eq!(rig.effects(), [Effect::DiscardSnapshot { checkpoint: CheckpointId(2), snapshot: late }]);
+    assert_eq!(
+        rig.effects(),
+        [Effect::DiscardSnapshot { checkpoint: CheckpointId(2), kind: CheckpointKind::Checkpoint, snapshot: late }]
+    );
     let repeated = file(1, task(0, 0));
     rig.event(Event::SnapshotTaken { attempt: old, checkpoint: CheckpointId(1), snapshot: repeated });
     assert_eq!(rig.effects(), [], "its files belong to the retained checkpoint");

@@ -1,9 +1,11 @@
 //! No task is told to take a snapshot that it has acknowledged, none that a checkpoint is complete before every task of that attempt acknowledged it and its metadata was written;
-//! none is told that it is finished before a checkpoint in which every task was.
+//! none is told that it is finished before a checkpoint in which every task was, or a savepoint that stops the job. Of a savepoint
+//! with which the job goes on none is told that it is complete: nothing is committed for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use levada_common::checkpoint::CheckpointKind;
 use levada_common::ids::{AttemptId, CheckpointId, TaskId};
 use levada_common::plan::Plan;
 use levada_jobmanager_core::{Effect, Event};
@@ -17,12 +19,13 @@ pub struct Completion {
     acknowledged: BTreeMap<(AttemptId, CheckpointId), BTreeMap<TaskId, bool>>,
     written: BTreeSet<(AttemptId, CheckpointId)>,
     asked: BTreeSet<(AttemptId, CheckpointId)>,
+    kinds: BTreeMap<CheckpointId, CheckpointKind>,
 }
 
 impl Completion {
     /// Watches a job with this plan.
     pub fn new(plan: Arc<Plan>) -> Self {
-        Self { plan, acknowledged: BTreeMap::new(), written: BTreeSet::new(), asked: BTreeSet::new() }
+        Self { plan, acknowledged: BTreeMap::new(), written: BTreeSet::new(), asked: BTreeSet::new(), kinds: BTreeMap::new() }
     }
 
     fn tasks(&self) -> usize {
@@ -52,7 +55,9 @@ impl Invariant for Completion {
                     let acknowledged = self.acknowledged.get(&key).expect("acknowledged");
                     assert!(tasks.iter().all(|task| acknowledged.contains_key(task)), "{key:?}: {acknowledged:?}");
                 }
-                Effect::TriggerCheckpoint { attempt, checkpoint, tasks, .. } => {
+                Effect::TriggerCheckpoint { attempt, checkpoint, kind, tasks, .. } => {
+                    let known = self.kinds.entry(*checkpoint).or_insert_with(|| kind.clone());
+                    assert_eq!(known, kind, "checkpoint {checkpoint} is one thing");
                     let acknowledged = self.acknowledged.get(&(*attempt, *checkpoint));
                     let again = tasks.iter().find(|(_, task)| acknowledged.is_some_and(|tasks| tasks.contains_key(task)));
                     assert_eq!(again, None, "told of checkpoint {checkpoint} again");
@@ -62,7 +67,10 @@ impl Invariant for Completion {
                     assert!(self.written.contains(&key), "{key:?} is notified unwritten");
                     let acknowledged = &self.acknowledged[&key];
                     assert_eq!(acknowledged.len(), self.tasks(), "{key:?} is notified incomplete");
-                    assert!(!last || acknowledged.values().all(|finished| *finished), "{key:?} is not the last");
+                    let kind = &self.kinds[checkpoint];
+                    assert!(*kind == CheckpointKind::Checkpoint || kind.stops(), "{key:?} is the user's alone");
+                    let over = kind.stops() || acknowledged.values().all(|finished| *finished);
+                    assert!(!last || over, "{key:?} is not the last");
                 }
                 _ => {}
             }

@@ -42,7 +42,9 @@ impl Invariant for Fencing {
                 Effect::CancelAttempt { attempt, .. } if Some(*attempt) == self.attempt => {
                     self.cancelled_ms.get_or_insert(step.now_ms);
                 }
-                Effect::TriggerCheckpoint { attempt, .. } | Effect::NotifyCheckpoint { attempt, .. } => {
+                Effect::TriggerCheckpoint { attempt, .. }
+                | Effect::EndSources { attempt, .. }
+                | Effect::NotifyCheckpoint { attempt, .. } => {
                     assert_eq!(Some(*attempt), self.attempt, "{effect:?}");
                     assert_eq!(self.cancelled_ms, None, "{effect:?} after the attempt was cancelled");
                     assert!(!step.before.state.is_terminal(), "{effect:?} after the end");

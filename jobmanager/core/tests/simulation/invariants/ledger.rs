@@ -1,18 +1,30 @@
-//! Every file that an acknowledgement brought is kept in a retained checkpoint or discarded, never both, and none is forgotten.
+//! Every file that an acknowledgement brought is kept in a retained checkpoint or a savepoint, or discarded, never both, and none is
+//! forgotten. A file that snapshots share stays as long as one that is under way, being written or retained names it, and as long
+//! as one of the two newest completed checkpoints does: a task may build on those.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata};
 use levada_common::ids::CheckpointId;
 use levada_jobmanager_core::{Effect, Event, JobState};
 
 use super::{End, Invariant, Step};
-use crate::world::paths;
+use crate::world::{paths, shared_paths};
+
+type Files = BTreeSet<String>;
 
 /// Files of checkpoints that are being written or are retained.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    writing: BTreeMap<CheckpointId, BTreeSet<String>>,
-    retained: BTreeMap<CheckpointId, BTreeSet<String>>,
+    writing: BTreeMap<CheckpointId, (CheckpointKind, Files)>,
+    retained: BTreeMap<CheckpointId, Files>,
+    /// Files of completed savepoints: their users'.
+    savepoints: Files,
+    /// Shared files that acknowledgements brought for the newest checkpoint.
+    brought: Files,
+    /// Shared files of the newest completed checkpoints.
+    recent: VecDeque<Files>,
+    deleted: Files,
     newest_triggered: CheckpointId,
     retain: bool,
 }
@@ -24,48 +36,116 @@ impl Ledger {
     }
 
     fn assert_unused(&self, path: &str) {
-        let used = self.writing.iter().chain(&self.retained).find(|(_, files)| files.contains(path));
+        let writing = self.writing.iter().map(|(id, (_, files))| (id, files));
+        let used = writing.chain(&self.retained).find(|(_, files)| files.contains(path));
         assert!(used.is_none(), "{path} is deleted and belongs to checkpoint {:?}", used.map(|(id, _)| id));
+        assert!(!self.savepoints.contains(path), "{path} is deleted and belongs to a savepoint");
     }
+
+    fn written(&mut self, step: &Step<'_>, checkpoint: CheckpointId) {
+        let (kind, files) = self.writing.remove(&checkpoint).expect("asked for");
+        if step.after.checkpoints.completed == step.before.checkpoints.completed {
+            return;
+        }
+        if kind == CheckpointKind::Checkpoint {
+            self.recent.push_back(files.iter().filter(|file| is_shared(file)).cloned().collect());
+            self.recent.drain(..self.recent.len().saturating_sub(2));
+            self.retained.insert(checkpoint, files);
+        } else {
+            self.savepoints.extend(files);
+        }
+    }
+
+    fn deleted(&mut self, step: &Step<'_>, files: &[String]) {
+        for file in files {
+            assert!(is_shared(file), "{file} is not shared");
+            self.assert_unused(file);
+            let building = step.after.checkpoints.in_progress > 0 && self.brought.contains(file);
+            assert!(!building, "{file} is deleted and belongs to the checkpoint under way");
+            let may_be_built_on = !step.after.state.is_terminal() && self.recent.iter().any(|recent| recent.contains(file));
+            assert!(!may_be_built_on, "{file} is deleted, and a task may build on it");
+            self.deleted.insert(file.clone());
+        }
+    }
+
+    fn assert_there(&self, files: impl Iterator<Item = String>, what: &str) {
+        for file in files {
+            assert!(!self.deleted.contains(&file), "{what} needs {file}, which was deleted");
+        }
+    }
+}
+
+fn is_shared(path: &str) -> bool {
+    path.starts_with("shared/")
+}
+
+fn all(metadata: &CheckpointMetadata) -> Files {
+    metadata.tasks.iter().flat_map(|task| paths(task).chain(shared_paths(task))).collect()
 }
 
 impl Invariant for Ledger {
     fn step(&mut self, step: &Step<'_>) {
-        if let Event::MetadataWritten { checkpoint, .. } = step.event {
-            let files = self.writing.remove(checkpoint).expect("asked for");
-            if step.after.checkpoints.completed > step.before.checkpoints.completed {
-                self.retained.insert(*checkpoint, files);
+        match step.event {
+            Event::MetadataWritten { checkpoint, .. } => self.written(step, *checkpoint),
+            Event::SnapshotTaken { checkpoint, snapshot, .. }
+                if *checkpoint == self.newest_triggered && step.before.checkpoints.in_progress > 0 =>
+            {
+                self.brought.extend(shared_paths(snapshot));
             }
+            _ => {}
         }
         for effect in step.effects {
             match effect {
-                Effect::TriggerCheckpoint { checkpoint, .. } => self.newest_triggered = *checkpoint,
-                Effect::WriteMetadata { metadata, .. } => {
-                    self.writing.insert(metadata.id, metadata.tasks.iter().flat_map(paths).collect());
+                Effect::TriggerCheckpoint { checkpoint, .. } if *checkpoint != self.newest_triggered => {
+                    self.newest_triggered = *checkpoint;
+                    self.brought.clear();
                 }
-                Effect::DiscardCheckpoint { checkpoint, tasks } => {
+                Effect::WriteMetadata { metadata, kind, .. } => {
+                    self.assert_there(all(metadata).into_iter(), "a checkpoint");
+                    self.writing.insert(metadata.id, (kind.clone(), all(metadata)));
+                }
+                Effect::Deploy { tasks, .. } => {
+                    let states = tasks.iter().flat_map(|task| &task.states);
+                    let shared = states.flat_map(|assigned| assigned.state.handle.shared_paths()).map(str::to_owned);
+                    self.assert_there(shared, "an attempt");
+                }
+                Effect::DiscardCheckpoint { checkpoint, kind, tasks } => {
                     self.retained.remove(checkpoint);
+                    if *checkpoint == self.newest_triggered {
+                        self.brought.clear();
+                    }
+                    let folder = if kind.savepoint().is_some() { "savepoint" } else { "chk" };
                     for path in tasks.iter().flat_map(paths) {
-                        assert!(path.starts_with(&format!("chk-{checkpoint}/")), "{path} is not of checkpoint {checkpoint}");
+                        let own = format!("{folder}-{checkpoint}/");
+                        assert!(path.starts_with(&own), "{path} is not of checkpoint {checkpoint}");
                         self.assert_unused(&path);
                     }
                 }
                 Effect::DiscardSnapshot { snapshot, .. } => paths(snapshot).for_each(|path| self.assert_unused(&path)),
+                Effect::DeleteShared { files } => self.deleted(step, files),
                 _ => {}
             }
         }
     }
 
     fn end(&mut self, end: &End<'_>) {
+        let running = !end.status.state.is_terminal();
         let under_way = (end.status.checkpoints.in_progress > 0).then_some(self.newest_triggered);
         let unanswered = self.writing.keys().find(|id| Some(**id) != under_way);
         assert_eq!(unanswered, None, "metadata without an answer");
-        let under_way = under_way.map(|id| format!("chk-{id}/"));
-        let left = end.storage.iter().filter(|path| !under_way.as_ref().is_some_and(|under_way| path.starts_with(under_way)));
-        let left: BTreeSet<&String> = left.collect();
-        let retained: BTreeSet<&String> = self.retained.values().flatten().collect();
-        assert_eq!(left, retained, "files that are left, and files of retained checkpoints");
-        let keeps = self.retain && end.status.state != JobState::Finished || !end.status.state.is_terminal();
-        assert!(keeps || retained.is_empty(), "{} and keeps {retained:?}", end.status.state);
+        let is_under_way = |path: &str| {
+            under_way.is_some_and(|id| path.starts_with(&format!("chk-{id}/")) || path.starts_with(&format!("savepoint-{id}/")))
+        };
+        let mut kept: Files = self.retained.values().flatten().chain(&self.savepoints).cloned().collect();
+        if running {
+            kept.extend(self.recent.iter().flatten().cloned());
+        }
+        if under_way.is_some() {
+            kept.extend(self.brought.iter().filter(|path| end.storage.contains(*path)).cloned());
+        }
+        let left: Files = end.storage.iter().filter(|path| !is_under_way(path)).cloned().collect();
+        assert_eq!(left, kept, "files that are left, and files that belong to something");
+        let keeps = self.retain && end.status.state != JobState::Finished || running;
+        assert!(keeps || self.retained.is_empty(), "{} and keeps {:?}", end.status.state, self.retained);
     }
 }

@@ -1,9 +1,10 @@
-//! Once faults stop the job gets where it should: finished, or running with checkpoints completing; a cancelled job ends in time.
+//! Once faults stop the job gets where it should: finished, or running with checkpoints completing; one that is to stop has
+//! stopped; a cancelled job ends in time.
 
 use levada_common::plan::RestartSettings;
 use levada_jobmanager_core::{Event, JobState};
 
-use super::{End, Invariant, Step};
+use super::{End, Invariant, Step, was_stopped};
 use crate::faults::{Faults, HEAL_AT_MS};
 
 /// Time that a job has to end after a cancel, in milliseconds.
@@ -54,7 +55,11 @@ impl Invariant for Liveness {
         let status = end.status;
         match status.state {
             JobState::Finished => {
-                assert!(self.faults.source_ms_max.is_some(), "an endless job finished");
+                assert!(
+                    self.faults.source_ms_max.is_some() || was_stopped(status),
+                    "an endless job finished: {:#?}",
+                    status.savepoints
+                );
             }
             JobState::Canceled => assert!(self.cancelled_ms.is_some(), "no one cancelled"),
             JobState::Failed => {
@@ -62,12 +67,15 @@ impl Invariant for Liveness {
                 assert!(self.may_fail(failure), "{failure}");
             }
             JobState::Running if self.faults.source_ms_max.is_none() => {
+                assert!(self.faults.stop_at_ms.is_none(), "it was to stop: {:#?}", status.savepoints);
                 let completed = status.checkpoints.completed - self.completed_at_heal;
                 assert!(completed >= COMPLETED_COUNT_MIN, "{completed} checkpoints since faults stopped: {status:#?}");
                 assert_eq!(status.degraded, None);
             }
             state => panic!("{state} at the end: {status:#?}"),
         }
+        let open = status.savepoints.iter().find(|savepoint| savepoint.is_open());
+        assert!(open.is_none() || !status.state.is_terminal(), "{open:?} of a job that has ended");
         let ended = status.state.is_terminal();
         assert_eq!(status.ended_at_ms.is_some(), ended);
         assert_eq!(status.waiting_for, None);

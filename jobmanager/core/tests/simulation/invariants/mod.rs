@@ -14,10 +14,16 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use levada_common::plan::Plan;
-use levada_jobmanager_core::{Effect, Event, JobSnapshot, JobState};
+use levada_jobmanager_core::{Effect, Event, JobSnapshot, JobState, SavepointPhase, SavepointStatus};
 
 use crate::faults::Faults;
 use crate::tally::Tally;
+
+/// Whether a savepoint has stopped the job.
+fn was_stopped(status: &JobSnapshot) -> bool {
+    let stopped = |savepoint: &SavepointStatus| savepoint.request.mode.ends_job() && savepoint.phase == SavepointPhase::Completed;
+    status.savepoints.iter().any(stopped)
+}
 
 /// One event, what it led to, and the job before and after.
 pub struct Step<'a> {
@@ -89,6 +95,10 @@ impl Watch {
         self.tally.completed += status.checkpoints.completed;
         self.tally.failed += status.checkpoints.failed;
         self.tally.restarts += u64::from(status.restarts);
+        let phases = || status.savepoints.iter().map(|savepoint| &savepoint.phase);
+        self.tally.savepoints += phases().filter(|phase| **phase == SavepointPhase::Completed).count() as u64;
+        self.tally.savepoints_failed += phases().filter(|phase| matches!(phase, SavepointPhase::Failed(_))).count() as u64;
+        self.tally.stopped += u64::from(status.state == JobState::Finished && was_stopped(status));
         self.tally.finished += u64::from(status.state == JobState::Finished);
         self.tally.failed_jobs += u64::from(status.state == JobState::Failed);
     }
@@ -124,6 +134,7 @@ impl Watch {
             match effect {
                 Effect::Deploy { restored, tasks, .. } => {
                     tally.restored += u64::from(restored.is_some());
+                    tally.restored_stopped += u64::from(was_stopped(before));
                     tally.restored_finished += u64::from(tasks.iter().any(|task| task.finished));
                 }
                 Effect::TriggerCheckpoint { .. } if before.checkpoints.triggered == after.checkpoints.triggered => {

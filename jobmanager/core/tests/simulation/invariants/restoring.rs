@@ -1,11 +1,12 @@
 //! A job is restored from its newest completed checkpoint and no other; each task gets its own states, all of them.
 //!
-//! Completed means: its metadata was written within the checkpoint's time, whatever became of the attempt.
+//! Completed means: its metadata was written within the checkpoint's time, whatever became of the attempt. A savepoint counts only
+//! where it has stopped the job: then every task is finished, and only commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use levada_common::checkpoint::{CheckpointMetadata, StateHandle};
+use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, StateHandle};
 use levada_common::ids::{CheckpointId, TaskId};
 use levada_common::plan::Plan;
 use levada_jobmanager_core::event::TaskDeployment;
@@ -17,8 +18,8 @@ use super::{Invariant, Step};
 #[derive(Debug)]
 pub struct Restoring {
     plan: Arc<Plan>,
-    writing: BTreeMap<CheckpointId, (CheckpointMetadata, u64)>,
-    newest: Option<CheckpointMetadata>,
+    writing: BTreeMap<CheckpointId, (CheckpointMetadata, CheckpointKind, u64)>,
+    newest: Option<(CheckpointMetadata, CheckpointKind)>,
 }
 
 impl Restoring {
@@ -28,15 +29,15 @@ impl Restoring {
     }
 
     fn check(&self, restored: Option<CheckpointId>, tasks: &[TaskDeployment]) {
-        assert_eq!(restored, self.newest.as_ref().map(|newest| newest.id), "restored from another than the newest");
-        let Some(newest) = &self.newest else { return self.check_first(tasks) };
+        assert_eq!(restored, self.newest.as_ref().map(|(newest, _)| newest.id), "restored from another than the newest");
+        let Some((newest, kind)) = &self.newest else { return self.check_first(tasks) };
         for deployed in tasks {
             let of = |id: TaskId| newest.tasks.iter().find(|task| task.task == id).expect("metadata names every task");
             let own = of(deployed.task);
             let states: Vec<&StateHandle> = deployed.states.iter().map(|assigned| &assigned.state).collect();
             assert_eq!(states, own.states.iter().collect::<Vec<_>>(), "task {}", deployed.task);
             assert!(deployed.states.iter().all(|assigned| assigned.entries == (0..assigned.state.rows)));
-            assert_eq!(deployed.finished, own.finished, "task {}", deployed.task);
+            assert_eq!(deployed.finished, own.finished || kind.stops(), "task {}", deployed.task);
             assert!(deployed.splits.is_empty(), "splits and states");
         }
     }
@@ -54,15 +55,16 @@ impl Restoring {
 impl Invariant for Restoring {
     fn step(&mut self, step: &Step<'_>) {
         if let Event::MetadataWritten { checkpoint, result, .. } = step.event {
-            let (metadata, deadline_ms) = self.writing.remove(checkpoint).expect("asked for");
-            if result.is_ok() && step.now_ms < deadline_ms {
-                self.newest = Some(metadata);
+            let (metadata, kind, deadline_ms) = self.writing.remove(checkpoint).expect("asked for");
+            let counts = kind == CheckpointKind::Checkpoint || kind.stops();
+            if counts && result.is_ok() && step.now_ms < deadline_ms {
+                self.newest = Some((metadata, kind));
             }
         }
         for effect in step.effects {
             match effect {
-                Effect::WriteMetadata { metadata, within_ms, .. } => {
-                    self.writing.insert(metadata.id, (metadata.clone(), step.now_ms + within_ms));
+                Effect::WriteMetadata { metadata, kind, within_ms, .. } => {
+                    self.writing.insert(metadata.id, (metadata.clone(), kind.clone(), step.now_ms + within_ms));
                 }
                 Effect::Deploy { restored, tasks, .. } => self.check(*restored, tasks),
                 _ => {}

@@ -18,7 +18,7 @@ fn gate(channels: usize, mode: CheckpointMode) -> (InputGate, Vec<Queue>) {
 }
 
 fn barrier(id: u64) -> Element {
-    Element::Barrier(Barrier { checkpoint: CheckpointId(id) })
+    Element::Barrier(Barrier::checkpoint(CheckpointId(id)))
 }
 
 /// Rows are numbers of their own; of each channel the row numbers before each barrier are kept.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::{ArrayRef, BooleanArray, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::StateKind;
+use levada_common::checkpoint::{CheckpointKind, StateKind};
 use levada_common::plan::{BadRecordPolicy, OperatorKind, OperatorSpec, Partition, Plan, WatermarkSpec};
 
 use super::*;
@@ -47,7 +47,7 @@ fn pair(readers: u32, idleness_ms: Option<u64>) -> Plan {
 }
 
 fn barrier(id: u64) -> Element {
-    Element::Barrier(Barrier { checkpoint: CheckpointId(id) })
+    Element::Barrier(Barrier::checkpoint(CheckpointId(id)))
 }
 
 fn state(uid: &str, name: &str, entry: &str) -> (String, String, Vec<String>) {
@@ -74,13 +74,13 @@ fn a_trigger_makes_one_snapshot_of_the_whole_chain() {
     let mut test = TestTask::start(lone(), 0, 0, even());
     test.script.push(SourcePoll::Batch(ints(0..5)));
     test.settle();
-    test.task.trigger(CheckpointId(1));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(1)));
     test.script.push(SourcePoll::Batch(ints(5..8)));
     test.settle();
     let states = vec![state("in", "splits", "rows 5"), state("out", "transactions", "rows 3")];
     assert_eq!(test.snapshots(), [(1, false, states)]);
     assert_eq!(test.log.rows(), [0, 2, 4, 6]);
-    test.task.trigger(CheckpointId(1));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(1)));
     test.settle();
     assert!(test.snapshots().is_empty(), "a checkpoint is taken once");
     test.task.notify(CheckpointId(1), true, false).unwrap();
@@ -90,13 +90,13 @@ fn a_trigger_makes_one_snapshot_of_the_whole_chain() {
 #[test]
 fn a_newer_trigger_replaces_one_that_was_not_taken() {
     let mut test = TestTask::start(lone(), 0, 0, even());
-    test.task.trigger(CheckpointId(1));
-    test.task.trigger(CheckpointId(2));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(1)));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(2)));
     test.settle();
     let events = test.task.take_events();
     assert!(matches!(events[0], TaskEvent::SnapshotDeclined { checkpoint: CheckpointId(1), .. }));
     assert!(matches!(events[1], TaskEvent::Snapshot { checkpoint: CheckpointId(2), .. }));
-    test.task.trigger(CheckpointId(3));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(3)));
     test.task.notify(CheckpointId(3), false, false).unwrap();
     test.settle();
     assert!(test.snapshots().is_empty(), "a trigger that was given up is forgotten");
@@ -110,7 +110,7 @@ fn a_sink_that_is_not_ready_blocks_the_task_but_not_its_notifications() {
     test.script.push(SourcePoll::Batch(ints([2])));
     test.script.push(SourcePoll::Batch(ints([4])));
     assert_eq!(test.settle(), Progress::Blocked { until: None });
-    test.task.trigger(CheckpointId(1));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(1)));
     test.task.notify(CheckpointId(0), true, false).unwrap();
     assert_eq!(test.settle(), Progress::Blocked { until: None });
     assert!(test.snapshots().is_empty());
@@ -128,7 +128,7 @@ fn the_end_of_data_ends_in_a_final_checkpoint() {
     test.script.push(SourcePoll::End);
     assert_eq!(test.settle(), WAITING);
     assert!(matches!(test.task.take_events()[..], [TaskEvent::Finishing]));
-    test.task.trigger(CheckpointId(7));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(7)));
     assert_eq!(test.settle(), WAITING);
     let states = vec![state("in", "splits", "rows 1"), state("out", "transactions", "rows 1")];
     assert_eq!(test.snapshots(), [(7, true, states)]);
@@ -159,8 +159,8 @@ fn a_task_restored_as_finished_says_no_row_again() {
     test.settle();
     assert_eq!((test.script.opened_with(), test.log.opened_with()), (vec!["old".into()], vec!["old".into()]));
     assert!(test.log.rows().is_empty());
-    test.task.trigger(CheckpointId(4));
-    test.task.trigger(CheckpointId(5));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(4)));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(5)));
     test.settle();
     let states = vec![state("in", "splits", "rows 0"), state("out", "transactions", "rows 0")];
     assert_eq!(test.snapshots(), [(5, true, states)]);
@@ -177,7 +177,7 @@ fn channels_get_rows_by_key_and_every_signal() {
     let mut test = TestTask::start(pair(2, None), 0, 0, even());
     test.script.push(SourcePoll::Batch(ints(0..8)));
     test.settle();
-    test.task.trigger(CheckpointId(1));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(1)));
     test.settle();
     test.script.push(SourcePoll::End);
     test.settle();
@@ -220,7 +220,7 @@ fn watermarks_do_not_pile_up_in_a_channel_that_no_one_reads() {
 
     let mut test = TestTask::start(pair(1, None), 0, 0, even());
     test.outputs[0].set_capacity(0);
-    test.task.trigger(CheckpointId(1));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(1)));
     test.settle();
     assert_eq!(drain(&test.outputs[0]), ["barrier 1"]);
 }
@@ -263,7 +263,7 @@ fn a_checkpoint_does_not_overtake_rows_that_were_read() {
     while test.outputs[0].len() == 0 {
         test.task.step(Instant(50)).unwrap();
     }
-    test.task.trigger(CheckpointId(1));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(1)));
     test.settle();
     assert_eq!(drain(&test.outputs[0]), ["watermark none", "[1000]", "watermark 999", "barrier 1"]);
     assert_eq!(test.snapshots(), [(1, false, vec![state("in", "splits", "rows 1")])]);
@@ -299,7 +299,7 @@ fn barriers_of_all_channels_make_a_snapshot() {
     assert_eq!(test.log.rows(), [2, 6, 4]);
     test.inputs[0].push(Element::EndOfData);
     test.settle();
-    test.task.trigger(CheckpointId(2));
+    test.task.trigger(Barrier::checkpoint(CheckpointId(2)));
     test.settle();
     assert_eq!(test.snapshots(), [(2, true, vec![state("out", "transactions", "rows 3")])]);
 }
@@ -351,4 +351,62 @@ fn a_node_in_two_vertices_counts_each_row_once() {
     second.settle();
     let of = |node: &crate::metrics::NodeMetrics| (node.rows_in.load(Ordering::Relaxed), node.rows_out.load(Ordering::Relaxed));
     assert_eq!((of(&first.nodes[1]), of(&second.nodes[0])), ((4, 0), (0, 2)));
+}
+
+/// A savepoint's cut, which stops the job.
+fn stop(id: u64) -> Barrier {
+    let directory = "file:///sp/savepoint-1".into();
+    Barrier { checkpoint: CheckpointId(id), kind: CheckpointKind::Savepoint { directory, stops: true } }
+}
+
+#[test]
+fn a_source_that_is_stopped_gives_nothing_until_the_savepoint_has_failed() {
+    let mut test = TestTask::start(pair(1, None), 0, 0, even());
+    test.script.push(SourcePoll::Batch(ints(0..2)));
+    test.settle();
+    test.task.trigger(stop(1));
+    test.script.push(SourcePoll::Batch(ints(2..4)));
+    assert_eq!(test.settle(), WAITING);
+    let events = test.task.take_events();
+    assert!(
+        matches!(&events[..], [TaskEvent::Snapshot { kind, finished: false, .. }] if *kind == stop(1).kind),
+        "the savepoint is taken before the rows behind it"
+    );
+    let sent: Vec<String> = drain(&test.outputs[0]);
+    assert_eq!(sent.last().map(String::as_str), Some("barrier 1"), "{sent:?}");
+    test.task.notify(CheckpointId(1), false, false).unwrap();
+    test.settle();
+    assert_eq!(drain(&test.outputs[0])[0], "[2, 3]", "it goes on where it was");
+}
+
+#[test]
+fn a_stopped_task_leaves_its_channels_alone_and_finishes_with_the_savepoint() {
+    let mut test = TestTask::start(pair(1, None), 1, 1, even());
+    test.inputs[0].push(Element::Batch(ints(0..5)));
+    test.inputs[0].push(Element::Barrier(stop(1)));
+    test.inputs[0].push(Element::Batch(ints(10..12)));
+    assert_eq!(test.settle(), WAITING);
+    let events = test.task.take_events();
+    assert!(matches!(&events[..], [TaskEvent::Snapshot { kind, finished: false, .. }] if *kind == stop(1).kind));
+    assert_eq!(test.log.rows(), [0, 2, 4]);
+    test.task.notify(CheckpointId(1), true, true).unwrap();
+    assert_eq!(test.log.committed(), [1]);
+    assert!(matches!(test.task.take_events()[..], [TaskEvent::Finished]));
+    assert_eq!(test.settle(), Progress::Finished);
+}
+
+#[test]
+fn a_drained_source_ends_where_it_is() {
+    let mut test = TestTask::start(lone(), 0, 0, even());
+    test.script.push(SourcePoll::Batch(ints(0..2)));
+    test.settle();
+    test.task.end_source();
+    test.script.push(SourcePoll::Batch(ints(2..4)));
+    test.settle();
+    assert!(matches!(test.task.take_events()[..], [TaskEvent::Finishing]));
+    assert_eq!(test.log.rows(), [0]);
+    test.task.trigger(stop(1));
+    test.settle();
+    let states = vec![state("in", "splits", "rows 2"), state("out", "transactions", "rows 1")];
+    assert_eq!(test.snapshots(), [(1, true, states)]);
 }

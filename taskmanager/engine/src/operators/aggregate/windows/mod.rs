@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
+use levada_common::planned_state::WATERMARK;
 use levada_common::time::Watermark;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
@@ -24,10 +26,6 @@ use open_panes::OpenPanes;
 pub(super) use firing::Firing;
 pub(super) use pane::{Pane, Window};
 pub(super) use split::{Split, WindowSource};
-
-/// The name of the state that says how far event time had come: without it a row that is late would open its window anew
-/// after a restore, and the window would fire twice.
-const WATERMARK: &str = "watermark";
 
 /// An aggregation in event-time windows.
 ///
@@ -51,7 +49,8 @@ impl Windows {
         self.context.as_ref().expect("an operator is opened first")
     }
 
-    /// How far time had come in the snapshot: the same in every subtask, so any entry will do.
+    /// How far time had come in the snapshot: without it a row that is late would open its window anew after a restore, and the
+    /// window would fire twice. The same in every subtask, so any entry will do; a union, so that each new subtask has one.
     fn restored_watermark(&self, restored: &[RestoredState]) -> Result<i64, EngineError> {
         let mut watermark = i64::MIN;
         for entry in entries::read(&self.shape.uid, WATERMARK, restored)? {
@@ -125,7 +124,8 @@ impl Operator for Windows {
             return Ok(Vec::new());
         }
         let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)];
-        parts.extend(entries::part(&self.shape.uid, WATERMARK, vec![self.watermark.to_string()]));
+        let entries = vec![self.watermark.to_string()];
+        parts.extend(entries::part_of(&self.shape.uid, WATERMARK, StateKind::OperatorUnion, entries));
         Ok(parts)
     }
 

@@ -1,0 +1,95 @@
+//! The states that a plan's operators keep across a checkpoint: what a snapshot is compared with before anything starts.
+//!
+//! Invariant: whatever an operator puts into a snapshot is named here, with its kind.
+
+use crate::checkpoint::StateKind;
+use crate::ids::{Uid, VertexId};
+use crate::plan::{AggregateSpec, OperatorKind, OperatorSpec, Plan, Vertex, WindowSpec};
+use crate::state_schema::StateSchema;
+
+/// Name of a source's positions.
+pub const SPLITS: &str = "splits";
+
+/// Name of what a sink has prepared.
+pub const TRANSACTIONS: &str = "transactions";
+
+/// Name of how far event time had come in a window.
+pub const WATERMARK: &str = "watermark";
+
+/// A state of one operator of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedState {
+    /// The vertex that runs the operator.
+    pub vertex: VertexId,
+    /// The operator.
+    pub uid: Uid,
+    /// The state's name within the operator.
+    pub name: String,
+    /// What it is.
+    pub kind: StateKind,
+    /// What it holds.
+    pub schema: StateSchema,
+}
+
+impl Vertex {
+    /// The nodes that it runs, each once, from source to sink.
+    pub fn uids(&self) -> Vec<Uid> {
+        let source = self.source.iter().map(|source| &source.uid);
+        let operators = self.operators.iter().map(|operator| &operator.uid);
+        let sink = self.sink.iter().map(|sink| &sink.uid);
+        let mut uids: Vec<Uid> = Vec::new();
+        for uid in source.chain(operators).chain(sink) {
+            if !uids.contains(uid) {
+                uids.push(uid.clone());
+            }
+        }
+        uids
+    }
+}
+
+impl Plan {
+    /// Every state of every operator, by vertex.
+    pub fn states(&self) -> Vec<PlannedState> {
+        self.vertices.iter().flat_map(of_vertex).collect()
+    }
+
+    /// Whether a node of this name is in the plan.
+    pub fn has(&self, uid: &Uid) -> bool {
+        self.vertices.iter().any(|vertex| vertex.uids().contains(uid))
+    }
+}
+
+fn of_vertex(vertex: &Vertex) -> Vec<PlannedState> {
+    let planned = |uid: &Uid, name: &str, kind, schema| PlannedState {
+        vertex: vertex.id,
+        uid: uid.clone(),
+        name: name.into(),
+        kind,
+        schema,
+    };
+    let list = |uid: &Uid, name: &str| planned(uid, name, StateKind::OperatorList, StateSchema::default());
+    let mut states: Vec<PlannedState> = vertex.source.iter().map(|source| list(&source.uid, SPLITS)).collect();
+    for operator in &vertex.operators {
+        states.extend(of_operator(operator).into_iter().map(|(name, kind, schema)| planned(&operator.uid, &name, kind, schema)));
+    }
+    states.extend(vertex.sink.iter().map(|sink| list(&sink.uid, TRANSACTIONS)));
+    states
+}
+
+/// Name, kind and content of each state of an operator.
+fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
+    match &operator.kind {
+        OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => Vec::new(),
+        OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
+    }
+}
+
+fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
+    let Some(name) = spec.state_name() else { return Vec::new() };
+    let mut states = vec![(name.to_string(), StateKind::Keyed, spec.state_schema(&operator.input))];
+    if !matches!(spec.window, WindowSpec::Running | WindowSpec::Global) {
+        // Every subtask needs it, however many there were.
+        states.push((WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default()));
+    }
+    states
+}
