@@ -449,7 +449,9 @@ impl Coordinator {
     }
 
     fn keep_checkpoint(&mut self, metadata: CheckpointMetadata, effects: &mut Vec<Effect>) {
-        self.base = None;
+        if let Some(base) = self.base.take() {
+            effects.push(Effect::ForgetBase { checkpoint: base.metadata.id });
+        }
         let files = self.shared.completed(&metadata);
         for old in self.retained.push(metadata) {
             self.discard(old, effects);

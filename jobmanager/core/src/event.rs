@@ -214,6 +214,12 @@ pub enum Effect {
         /// The snapshot.
         snapshot: TaskSnapshot,
     },
+    /// The job has a checkpoint of its own: what it began with is not needed any more, so forget its inline bytes. Its files are not
+    /// the job's.
+    ForgetBase {
+        /// The snapshot.
+        checkpoint: CheckpointId,
+    },
     /// No snapshot needs these files in the folder that snapshots share: delete them.
     DeleteShared {
         /// Paths below the job's checkpoint directory.

@@ -33,6 +33,8 @@ pub(crate) enum Refusal {
     TooManyJobs { jobs: usize, limit: usize },
     #[error("{0}")]
     NetworkMemory(String),
+    #[error("the snapshot: {0}")]
+    InlineBudget(String),
     #[error("planning the job panicked; this is a defect of Levada")]
     PlanningPanicked,
     #[error("the JobManager is stopping")]
@@ -95,7 +97,7 @@ impl From<Refusal> for Status {
             Refusal::CheckpointDir { .. } | Refusal::Splits { .. } | Refusal::Snapshot(_) | Refusal::Restore(_) => {
                 Code::FailedPrecondition
             }
-            Refusal::TooManyJobs { .. } | Refusal::NetworkMemory(_) => Code::ResourceExhausted,
+            Refusal::TooManyJobs { .. } | Refusal::NetworkMemory(_) | Refusal::InlineBudget(_) => Code::ResourceExhausted,
             Refusal::PlanningPanicked => Code::Internal,
             Refusal::Stopping => Code::Unavailable,
         };

@@ -139,7 +139,7 @@ impl Loop {
             Done::Planned { key, result } => {
                 let replies = self.planning.remove(&key).unwrap_or_default();
                 let answer = match result {
-                    Ok(accepted) => Ok(self.start(key, accepted)),
+                    Ok(accepted) => self.start(key, accepted).map_err(Status::from),
                     Err(refusal) => Err(Status::from(refusal)),
                 };
                 for reply in replies {
@@ -150,8 +150,10 @@ impl Loop {
         }
     }
 
-    fn start(&mut self, key: Key, accepted: Accepted) -> JobId {
+    /// Starts the job. Errors: the inline state of what it begins with does not fit; the job does not exist then.
+    fn start(&mut self, key: Key, accepted: Accepted) -> Result<JobId, Refusal> {
         let id = JobId::generate();
+        self.reserve(id, &accepted)?;
         let name = accepted.plan.name.clone();
         for warning in &accepted.plan.warnings {
             warn!(job = %id, name, "{warning}");
@@ -169,6 +171,17 @@ impl Loop {
         };
         self.jobs.insert(id, name, request_id, JobView::Driven(handle));
         self.work.spawn(async move { Done::Ended { job: id, status: running.await } });
-        id
+        Ok(id)
+    }
+
+    /// Takes into account what a job begins with, as far as it stays in this process until the job has a checkpoint of its own.
+    fn reserve(&self, job: JobId, accepted: &Accepted) -> Result<(), Refusal> {
+        let Some(metadata) = accepted.base.as_ref().map(|base| &base.metadata) else { return Ok(()) };
+        let budget = &self.context.budget;
+        let reserved = metadata.tasks.iter().try_for_each(|snapshot| budget.reserve(job, metadata.id, snapshot));
+        reserved.map_err(|reason| {
+            budget.release_job(job);
+            Refusal::InlineBudget(reason.to_string())
+        })
     }
 }

@@ -46,6 +46,7 @@ impl Driver {
                 let deleting = self.checkpoints.discard(checkpoint, &kind, &[snapshot], false);
                 self.discard(deleting);
             }
+            Effect::ForgetBase { checkpoint } => self.context.budget.release_checkpoint(self.job.id, checkpoint),
             Effect::DeleteShared { files } => {
                 let deleting = self.checkpoints.delete_shared(files);
                 self.discard(deleting);

@@ -55,7 +55,7 @@ impl World {
                     self.down(id, Command::Notify { attempt, checkpoint: checkpoint.0, completed });
                 }
             }
-            Effect::ReleaseSlots => {}
+            Effect::ReleaseSlots | Effect::ForgetBase { .. } => {}
             Effect::WriteMetadata { attempt, metadata, within_ms, .. } => {
                 let fails = self.chance(self.faults.write_error);
                 let hangs = self.chance(self.faults.write_hang);

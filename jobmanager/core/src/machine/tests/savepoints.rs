@@ -231,6 +231,7 @@ fn a_job_begins_with_a_snapshot_until_it_has_its_own() {
     rig.wait(1_000);
     rig.acknowledge_all(42);
     rig.written(42);
+    assert!(rig.effects.contains(&Effect::ForgetBase { checkpoint: CheckpointId(41) }));
     rig.task(task(0, 0), boom());
     rig.all(TaskState::Canceled);
     rig.effects.clear();
