@@ -16,12 +16,13 @@ use levada_common::fault::{Failure, Fault, Faulty, Retry};
 use levada_common::ids::{TaskId, Uid};
 use levada_common::keys::{KeyGroupRange, key_group, key_groups as hash_groups, key_hash};
 use levada_common::plan::BackendKind;
-use levada_common::storage::Storage;
+use levada_common::storage::{Storage, retried};
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX};
 use levada_state_rocksdb::{TaskDatabases, read_database};
+use tokio::time::Instant as Deadline;
 
-use super::{Restored, Restorer};
+use super::{READ_TIMEOUT, Restored, Restorer};
 use crate::upload::key_groups;
 
 /// Files of one database that are fetched at once.
@@ -174,7 +175,7 @@ fn with_groups(batch: &RecordBatch, max_parallelism: u32) -> RecordBatch {
 /// Fetches a file, verifies it and puts it into the folder; answers its size.
 async fn fetch_file(storage: &Storage, source: &Source, file: &DatabaseFile, folder: &Path) -> Result<u64, Failure> {
     let text = || format!("\"{}/{}\" of the database of operator \"{}\"", source.directory, file.path, source.uid);
-    let read = storage.get(&file.path).await;
+    let read = retried(Deadline::now() + READ_TIMEOUT, || storage.get(&file.path)).await;
     let bytes = read.map_err(|error| Failure::external(format!("reading {} failed: {error}", text())))?;
     let corrupt = |what: String| Failure {
         message: format!("corrupt handle {}: {what}", text()),
