@@ -9,6 +9,7 @@ pub mod fixed;
 pub mod format;
 pub mod freeze;
 pub mod key_index;
+pub mod operator_state;
 pub(crate) mod ordered;
 pub mod row_codec;
 pub mod rows;

@@ -30,6 +30,8 @@ pub use operator::{BroadcastStateDescriptor, OperatorListDescriptor};
 pub use signature::Signature;
 pub use ttl::{Ttl, TtlTime, TtlUpdate};
 
+use crate::operator_state::OperatorTable;
+
 /// Name of a value's columns: it alone, or before a point and a field's name.
 pub const VALUE_COLUMN: &str = "value";
 
@@ -45,6 +47,11 @@ pub trait Descriptor {
     ///
     /// Errors: a bad name, and types that have no columns.
     fn signature(&self) -> Result<Signature, BindError>;
+
+    /// A table for the state where it is an operator's; `signature` is its own.
+    fn operator_table(&self, _signature: &Signature) -> Option<Box<dyn OperatorTable>> {
+        None
+    }
 }
 
 #[cfg(test)]

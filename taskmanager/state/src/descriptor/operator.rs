@@ -8,12 +8,13 @@ use levada_common::checkpoint::StateKind;
 use levada_common::state_schema::StateShape;
 
 use super::{BindError, Binder, BroadcastState, Descriptor, OperatorListState, Signature};
+use crate::operator_state::{BroadcastTable, ListTable, OperatorTable};
 use crate::types::StateType;
 
 /// A list of an operator subtask.
 ///
-/// After a restore at the parallelism of the snapshot each subtask has its own list again. At another one the lists of all
-/// subtasks are put behind each other and cut in pieces of even size (*split*), or every subtask has all of them (*union*).
+/// *Split*: after a restore at the parallelism of the snapshot each subtask has its own list again; at another one the lists of
+/// all subtasks are put behind each other and cut in pieces of even size. *Union*: every subtask has the lists of all.
 #[derive(Clone)]
 pub struct OperatorListDescriptor<T: StateType> {
     name: Arc<str>,
@@ -48,6 +49,10 @@ impl<T: StateType> Descriptor for OperatorListDescriptor<T> {
 
     fn signature(&self) -> Result<Signature, BindError> {
         Signature::new::<T>(&self.name, self.kind, StateShape::List)
+    }
+
+    fn operator_table(&self, signature: &Signature) -> Option<Box<dyn OperatorTable>> {
+        Some(Box::new(ListTable::<T>::new(signature)))
     }
 }
 
@@ -88,6 +93,10 @@ impl<K: StateType + Ord, V: StateType> Descriptor for BroadcastStateDescriptor<K
 
     fn signature(&self) -> Result<Signature, BindError> {
         Signature::new::<V>(&self.name, StateKind::OperatorBroadcast, StateShape::Map)?.with_map_key::<K>()
+    }
+
+    fn operator_table(&self, signature: &Signature) -> Option<Box<dyn OperatorTable>> {
+        Some(Box::new(BroadcastTable::<K, V>::new(signature)))
     }
 }
 

@@ -8,12 +8,12 @@ use arrow::compute::interleave_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::FileWriter;
-use arrow::record_batch::RecordBatch;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::checkpoint::StateKind;
 use levada_common::keys::{KeyGroupRange, key_group, key_groups, key_hash};
 
 use super::index::{GroupSpan, to_json};
-use super::{ENTRY_COLUMN, GROUPS_FIELD, KEY_GROUP_COLUMN, KEY_PREFIX, to_metadata};
+use super::{GROUPS_FIELD, KEY_GROUP_COLUMN, KEY_PREFIX, operator_schema, to_metadata};
 use crate::snapshot::{PieceReader, SnapshotAbandoned, StateMeta};
 
 /// Bytes of values that a batch of a file has, as far as rows allow.
@@ -134,12 +134,12 @@ fn write_list(
     pieces: &[RecordBatch],
     out: &mut Counted<'_, impl Write>,
 ) -> Result<Option<KeyGroupRange>, ArrowError> {
-    let schema =
-        Schema::new_with_metadata(vec![Field::new(ENTRY_COLUMN, DataType::Utf8, false)], to_metadata(meta, max_parallelism));
-    let schema = Arc::new(schema);
+    let columns = operator_schema(&meta.schema).fields().clone();
+    let schema = Arc::new(Schema::new_with_metadata(columns, to_metadata(meta, max_parallelism)));
     let mut writer = FileWriter::try_new(out, &schema)?;
     for piece in pieces {
-        writer.write(&RecordBatch::try_new(Arc::clone(&schema), piece.columns().to_vec())?)?;
+        let rows = RecordBatchOptions::new().with_row_count(Some(piece.num_rows()));
+        writer.write(&RecordBatch::try_new_with_options(Arc::clone(&schema), piece.columns().to_vec(), &rows)?)?;
     }
     writer.finish()?;
     Ok(None)

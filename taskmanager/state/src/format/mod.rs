@@ -2,7 +2,8 @@
 //!
 //! Shape of keyed state: `_key_group` (UInt16, not null), `key.<name>` ..., `namespace` (a struct of `start` and `end`) where it
 //! has one, then the values' columns; rows are sorted by group, and a batch holds more than one group only where they are small.
-//! Shape of operator state: `entry` (Utf8). The schema's metadata gives `levada.format-version`, `levada.uid`, `levada.state`,
+//! Shape of operator state: `entry` (Utf8) where it is texts; else the columns of a map's key and those of the value, a row an
+//! element, in order. The schema's metadata gives `levada.format-version`, `levada.uid`, `levada.state`,
 //! `levada.kind`, `levada.max-parallelism` and `levada.schema` (`StateSchema` as JSON); the footer's metadata gives `levada.groups`, a JSON list of
 //! `[group, batch, row, rows]`. Any Arrow reader opens it. Must never know where the bytes go.
 //!
@@ -15,9 +16,11 @@ mod index;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
-use levada_common::state_schema::StateSchema;
+use levada_common::state_schema::{StateSchema, StateShape};
+use levada_common::types::Column;
 
 use crate::snapshot::StateMeta;
 
@@ -43,6 +46,13 @@ const KIND_FIELD: &str = "levada.kind";
 const MAX_PARALLELISM_FIELD: &str = "levada.max-parallelism";
 const SCHEMA_FIELD: &str = "levada.schema";
 const GROUPS_FIELD: &str = "levada.groups";
+
+/// The columns of operator state in pieces and files.
+pub(crate) fn operator_schema(schema: &StateSchema) -> SchemaRef {
+    let entry = (schema.shape == StateShape::Entries).then(|| Field::new(ENTRY_COLUMN, DataType::Utf8, false));
+    let columns = schema.map_key.iter().chain(&schema.values).map(Column::to_field);
+    Arc::new(Schema::new(entry.into_iter().chain(columns).collect::<Vec<_>>()))
+}
 
 /// The schema's metadata of a state.
 fn to_metadata(meta: &StateMeta, max_parallelism: u32) -> HashMap<String, String> {
