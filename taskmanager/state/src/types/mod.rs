@@ -8,7 +8,6 @@
 
 mod bytes;
 mod error;
-mod heap;
 mod list;
 mod number;
 mod option;

@@ -1,9 +1,10 @@
 //! Round trips of every type, and what is refused.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow::array::{BinaryArray, Int32Array, Int64Array, StringArray};
+use arrow::array::{AsArray, BinaryArray, Int32Array, Int64Array, StringArray, StructArray};
 use levada_common::types::LogicalType;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,12 @@ round_trips! {
     serde_lists: Serde<Vec<Option<i16>>> = prop::collection::vec(any::<Option<i16>>(), 0..4).prop_map(Serde);
     serde_tuples: Serde<(u8, String)> = (any::<u8>(), ".{0,4}").prop_map(Serde);
     serde_enums: Serde<Level> = any::<bool>().prop_map(|low| Serde(if low { Level::Low } else { Level::High }));
+    sessions: Serde<Session> = (prop::collection::btree_map(".{0,2}", any::<Option<i64>>(), 0..3), events(),
+        prop::collection::vec(events(), 0..4), prop::option::of(prop::collection::btree_map(any::<u16>(),
+        prop::collection::vec(any::<bool>(), 0..3), 0..3)))
+        .prop_map(|(counts, last, log, marks)| Serde(Session { counts, last, log, place: marks.map(|marks| Marked { marks }) }));
+    serde_events: Serde<Event> = events().prop_map(Serde);
+    serde_maps: Serde<BTreeMap<i8, Event>> = prop::collection::btree_map(any::<i8>(), events(), 0..4).prop_map(Serde);
     serde_options: Serde<Option<Place>> = any::<Option<(i64, Option<i8>)>>().prop_map(|place| Serde(place.map(|(at, size)| Place { at, size })));
 }
 
@@ -182,26 +189,92 @@ fn decimals_have_their_digits() {
     assert!(Decimal::<38, 0>::new(i128::MIN).is_none());
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-enum Shape {
-    Round { size: i64 },
-    Flat,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+enum Event {
+    Opened { by: String, at: i64 },
+    Moved(i32, i32),
+    Noted(String),
+    Tagged(BTreeMap<String, u8>),
+    Closed,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Session {
+    counts: BTreeMap<String, Option<i64>>,
+    last: Event,
+    log: Vec<Event>,
+    place: Option<Marked>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Marked {
+    marks: BTreeMap<u16, Vec<bool>>,
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (".{0,3}", any::<i64>()).prop_map(|(by, at)| Event::Opened { by, at }),
+        any::<(i32, i32)>().prop_map(|(x, y)| Event::Moved(x, y)),
+        ".{0,3}".prop_map(Event::Noted),
+        prop::collection::btree_map(".{0,2}", any::<u8>(), 0..3).prop_map(Event::Tagged),
+        Just(Event::Closed),
+    ]
+}
+
+#[test]
+fn maps_and_enums_with_data_have_columns() {
+    let variants = "STRUCT(variant STRING NOT NULL, Opened STRUCT(by STRING NOT NULL, at INT64 NOT NULL), \
+                    Moved STRUCT(0 INT32 NOT NULL, 1 INT32 NOT NULL), Noted STRING, \
+                    Tagged LIST(STRUCT(key STRING NOT NULL, value INT16 NOT NULL)))";
+    assert_eq!(
+        names::<Serde<Session>>(),
+        [
+            "value.counts LIST(STRUCT(key STRING NOT NULL, value INT64))".to_owned(),
+            format!("value.last {variants}"),
+            format!("value.log LIST({variants})"),
+            "value.place STRUCT(marks LIST(STRUCT(key INT32 NOT NULL, value LIST(BOOLEAN) NOT NULL)) NOT NULL)".to_owned(),
+        ]
+    );
+    assert_eq!(names::<Serde<Event>>(), [format!("value {variants}")]);
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct WithMap {
-    counts: std::collections::BTreeMap<String, i64>,
+struct WithOption {
+    last: Option<Event>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Tree {
+    below: Vec<Tree>,
 }
 
 #[test]
 fn serde_types_without_columns_say_why() {
-    let text = Serde::<Shape>::columns("value").expect_err("refused").to_string();
-    assert!(text.contains("Shape has no columns") && text.contains("an enum with data"), "{text}");
-    let text = Serde::<WithMap>::columns("value").expect_err("refused").to_string();
-    assert!(text.contains("\"counts\" would be a map"), "{text}");
-    assert!(Serde::<()>::columns("value").is_err());
-    let values = [Serde(Shape::Flat), Serde(Shape::Round { size: 1 })];
+    let text = Serde::<WithOption>::columns("value").expect_err("refused").to_string();
+    assert!(text.contains("WithOption has no columns: \"last\" is an option of an enum with data"), "{text}");
+    let text = Serde::<Tree>::columns("value").expect_err("refused").to_string();
+    assert!(text.contains("Tree has no columns: "), "{text}");
+    let text = Serde::<()>::columns("value").expect_err("refused").to_string();
+    assert!(text.contains("\"item\" would be always null"), "{text}");
+    let values = [Serde(WithOption { last: None })];
     assert!(matches!(Serde::gather(&values), Err(TypeError::Untraceable { .. })));
+}
+
+#[test]
+fn a_variant_that_is_gone_is_refused() {
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    enum Fewer {
+        Noted(String),
+        Closed,
+    }
+    let columns = Serde::gather(&[Serde(Fewer::Noted("a".into())), Serde(Fewer::Closed)]).expect("written");
+    let renamed = columns[0].as_struct();
+    let names: ArrayRef = Arc::new(StringArray::from(vec!["Noted", "Gone"]));
+    let fields = renamed.fields().clone();
+    let renamed: ArrayRef = Arc::new(StructArray::new(fields, vec![names, Arc::clone(renamed.column(1))], None));
+    let error = Serde::<Fewer>::scatter("value", &[renamed], 2).expect_err("refused");
+    let text = levada_common::fault::Faulty::to_failure(&error).message;
+    assert!(text.contains("the enum has no variant \"Gone\""), "{text}");
 }
 
 #[test]

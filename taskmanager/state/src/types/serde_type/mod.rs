@@ -1,27 +1,33 @@
 //! Any serde type as columns, through serde_arrow.
 
+mod heap;
+mod shape;
+
 use std::any::type_name;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, Field, FieldRef};
-use levada_common::types::{Column, LogicalType};
-use serde::de::DeserializeOwned;
+use arrow::datatypes::FieldRef;
+use levada_common::types::Column;
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Serialize};
 use serde_arrow::schema::{SchemaLike, TracingOptions};
 use serde_arrow::utils::Item;
 use serde_arrow::{ArrayBuilder, Deserializer};
 
 use super::error::{check_column, check_no_nulls, check_width};
-use super::heap::heap_bytes;
 use super::{StateReader, StateType, StateWriter, TypeError};
+use heap::heap_bytes;
+use shape::Part;
 
 /// A value of any serde type, stored in real columns: a column for each field of a struct, one column for anything else.
 ///
-/// Numbers, truths, texts, options, sequences, tuples, structs and enums without data (as their names) have columns; enums with
-/// data and maps have none, and a state of them is refused when it is bound.
+/// Numbers, truths, texts, options, sequences, tuples and structs are columns of their types, an enum without data is the name of
+/// its variant, an enum with data a STRUCT of `variant` and a column for each variant that has data, a map a LIST of
+/// STRUCT(key, value). What has no columns (a type that contains itself, an option of an enum with data, a field that is always
+/// null) is refused when the state is bound.
 ///
 /// Cost: the type is walked each time that a piece of a snapshot is begun or read (microseconds), each value goes through serde
 /// field by field, and a piece is read as a whole into values that are then cloned out. In memory a value is what it is. Prefer
@@ -45,8 +51,8 @@ impl<T> DerefMut for Serde<T> {
 
 /// What a serde type is stored as.
 struct Layout {
-    /// Columns without a prefix.
-    columns: Vec<Column>,
+    /// Columns without a prefix, and what serde_arrow has for each.
+    parts: Vec<Part>,
     /// Whether the columns are the fields of the type; else it has one, in an `Item`.
     is_struct: bool,
 }
@@ -64,17 +70,20 @@ impl Layout {
             .from_type_budget(TRACE_STEPS_MAX);
         let fields = Vec::<FieldRef>::from_type::<Item<T>>(options).map_err(|error| refuse(error.message().into()))?;
         let item = fields.first().ok_or_else(|| refuse("it has no field".into()))?;
-        let is_struct = matches!(item.data_type(), DataType::Struct(_)) && !item.is_nullable();
-        let own = match item.data_type() {
-            DataType::Struct(fields) if is_struct => fields.to_vec(),
-            _ => vec![Arc::clone(item)],
-        };
-        let columns = own.iter().map(|field| column(field)).collect::<Result<_, _>>().map_err(refuse)?;
-        Ok(Self { columns, is_struct })
+        let (parts, is_struct) = Part::of(item).map_err(refuse)?.into_fields();
+        Ok(Self { parts, is_struct })
     }
 
     fn fields(&self) -> Vec<FieldRef> {
-        self.columns.iter().map(|column| Arc::new(column.to_field())).collect()
+        self.parts.iter().map(|part| Arc::new(part.field())).collect()
+    }
+
+    fn columns(&self, name: &str) -> Vec<Column> {
+        let named = |part: &Part| {
+            let column = part.column();
+            Column { name: self.name(name, &column), ..column }
+        };
+        self.parts.iter().map(named).collect()
     }
 
     fn name(&self, name: &str, column: &Column) -> String {
@@ -85,61 +94,41 @@ impl Layout {
 /// Steps in which serde_arrow must have seen every variant of every enum of a type.
 const TRACE_STEPS_MAX: usize = 1000;
 
-/// The column that holds what serde_arrow would store in a field, or what it is that has none.
-fn column(field: &Field) -> Result<Column, String> {
-    match LogicalType::from_arrow(field.data_type()) {
-        Some(ty) => Ok(Column::new(field.name(), ty, field.is_nullable())),
-        None => Err(format!("\"{}\" would be {}, which no column type holds", field.name(), kind(field.data_type()))),
-    }
-}
-
-/// What a field is in Rust, for people.
-fn kind(data_type: &DataType) -> String {
-    match data_type {
-        DataType::Union(_, _) => "an enum with data".into(),
-        DataType::Map(_, _) => "a map".into(),
-        DataType::Null => "always null".into(),
-        DataType::List(element) => format!("a list of {}", kind(element.data_type())),
-        other => other.to_string(),
-    }
-}
-
 impl<T: Serialize + DeserializeOwned + Clone + Send + 'static> StateType for Serde<T> {
     const ON_HEAP: bool = true;
     type Writer = SerdeWriter<T>;
     type Reader = SerdeReader<T>;
 
     fn columns(name: &str) -> Result<Vec<Column>, TypeError> {
-        let layout = Layout::trace::<T>()?;
-        let named = |column: &Column| Column::new(layout.name(name, column), column.ty.clone(), column.nullable);
-        Ok(layout.columns.iter().map(named).collect())
+        Ok(Layout::trace::<T>()?.columns(name))
     }
 
     fn width() -> usize {
-        Layout::trace::<T>().map_or(0, |layout| layout.columns.len())
+        Layout::trace::<T>().map_or(0, |layout| layout.parts.len())
     }
 
     fn writer(rows: usize) -> SerdeWriter<T> {
         let state = Layout::trace::<T>().and_then(|layout| {
             let mut builder = ArrayBuilder::from_arrow(&layout.fields()).map_err(encode::<T>)?;
             builder.reserve(rows);
-            Ok((builder, layout.is_struct))
+            Ok((builder, layout))
         });
         SerdeWriter { state, rust: PhantomData }
     }
 
     fn reader(name: &str, columns: &[ArrayRef]) -> Result<SerdeReader<T>, TypeError> {
         let layout = Layout::trace::<T>()?;
-        check_width::<T>(name, layout.columns.len(), columns.len())?;
-        for (column, array) in layout.columns.iter().zip(columns) {
-            let name = layout.name(name, column);
-            check_column::<T>(&name, column.ty.clone(), array)?;
-            if !column.nullable {
-                check_no_nulls::<T>(&name, array)?;
-            }
-        }
+        check_width::<T>(name, layout.parts.len(), columns.len())?;
         let decode = |source| TypeError::Decode { column: name.into(), rust: type_name::<T>(), source };
-        let rows = Deserializer::from_arrow(&layout.fields(), columns).map_err(decode)?;
+        let mut arrays = Vec::with_capacity(columns.len());
+        for ((part, column), array) in layout.parts.iter().zip(layout.columns(name)).zip(columns) {
+            check_column::<T>(&column.name, column.ty, array)?;
+            if !column.nullable {
+                check_no_nulls::<T>(&column.name, array)?;
+            }
+            arrays.push(part.to_serde(array).map_err(|error| decode(serde_arrow::Error::custom(error)))?);
+        }
+        let rows = Deserializer::from_arrow(&layout.fields(), &arrays).map_err(decode)?;
         let values = rows.iter().map(|row| match layout.is_struct {
             true => T::deserialize(row),
             false => Item::<T>::deserialize(row).map(|item| item.0),
@@ -158,22 +147,25 @@ fn encode<T>(source: serde_arrow::Error) -> TypeError {
 
 /// Takes serde values.
 pub struct SerdeWriter<T> {
-    /// The builder, and whether `T` is its row; the first failure, after which nothing is taken.
-    state: Result<(ArrayBuilder, bool), TypeError>,
+    /// The first failure is kept, and nothing is taken after it.
+    state: Result<(ArrayBuilder, Layout), TypeError>,
     rust: PhantomData<fn(&T)>,
 }
 
 impl<T: Serialize> StateWriter<Serde<T>> for SerdeWriter<T> {
     fn push(&mut self, value: &Serde<T>) {
-        let Ok((builder, is_struct)) = &mut self.state else { return };
-        let pushed = if *is_struct { builder.push(&value.0) } else { builder.push(Item(&value.0)) };
+        let Ok((builder, layout)) = &mut self.state else { return };
+        let pushed = if layout.is_struct { builder.push(&value.0) } else { builder.push(Item(&value.0)) };
         if let Err(error) = pushed {
             self.state = Err(encode::<T>(error));
         }
     }
 
     fn finish(self, columns: &mut Vec<ArrayRef>) -> Result<(), TypeError> {
-        columns.extend(self.state?.0.into_arrow().map_err(encode::<T>)?);
+        let (builder, layout) = self.state?;
+        for (part, array) in layout.parts.iter().zip(builder.into_arrow().map_err(encode::<T>)?) {
+            columns.push(part.to_column(&array).map_err(|error| encode::<T>(serde_arrow::Error::custom(error)))?);
+        }
         Ok(())
     }
 }
