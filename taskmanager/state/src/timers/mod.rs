@@ -5,10 +5,10 @@
 //! ids of the operator's key index; a key that has timers must keep its id. Must never know what time it is, nor what is done
 //! when a timer fires.
 //!
-//! One ordered tree holds them. Measured with a million timers (CPU ns a timer, on a busy machine, so compare them only): a hash
-//! table beside buckets of time registers and deletes random timers a third faster, but its table and its large buckets are
-//! moved and sorted in one go, up to 80 ms; the tree has no such moments, takes ascending times twice as fast, and needs no
-//! second structure to know a timer again.
+//! One ordered tree holds them. Measured with a million timers, in CPU µs on a machine that was busy (compare them only), beside a
+//! hash table with buckets of time: moving a random key's timer and firing it in the end 1.07 (hash 0.72), ascending times 0.19
+//! (0.27), firing 0.09 to 0.13 (0.13 to 0.9). But the table is moved when it grows (10 to 29 ms at once) and a bucket of one time
+//! sorted (76 ms); the tree has no such moments and needs no second structure to know a timer again.
 
 mod kind;
 mod namespace;
