@@ -1,7 +1,10 @@
 //! Keys of bytes, dense by id: up to 16 bytes stand in the row itself, longer ones in an arena.
 
+use super::arena::Arena;
+use super::free::FreeIds;
 use super::hash::{hash_long, hash_short};
-use super::slots::{BLOCK, Probe, Slots, tag};
+use super::slots::{BLOCK, FirstSlot, Probe, Slots, tag};
+use crate::chunked::Chunked;
 
 /// Longest key that stands in its row.
 const SHORT_BYTES_MAX: usize = 16;
@@ -26,14 +29,15 @@ impl Key {
 /// The keys and their index.
 #[derive(Debug)]
 pub(super) struct ByteKeys {
-    keys: Vec<Key>,
-    arena: Vec<u8>,
+    keys: Chunked<Key>,
+    arena: Arena,
     slots: Slots,
+    free: FreeIds,
 }
 
 impl ByteKeys {
     pub(super) fn new() -> Self {
-        Self { keys: Vec::new(), arena: Vec::new(), slots: Slots::new() }
+        Self { keys: Chunked::default(), arena: Arena::default(), slots: Slots::new(), free: FreeIds::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -43,15 +47,25 @@ impl ByteKeys {
     /// Appends the id of each of `rows` keys, which stand in `data` where `range` says.
     pub(super) fn intern(&mut self, data: &[u8], rows: usize, range: impl Fn(usize) -> (usize, usize), ids: &mut Vec<u32>) {
         ids.reserve(rows);
-        let mut block = [(Key { word: [0; 2], len: 0 }, 0u32); BLOCK];
+        let mut keys = [Key { word: [0; 2], len: 0 }; BLOCK];
+        let (mut tags, mut firsts) = ([0u32; BLOCK], [FirstSlot::default(); BLOCK]);
         for start in (0..rows).step_by(BLOCK) {
             let len = BLOCK.min(rows - start);
-            for (row, entry) in block[..len].iter_mut().enumerate() {
+            for row in 0..len {
                 let (from, to) = range(start + row);
-                *entry = probe_key(data, from, to);
+                (keys[row], tags[row]) = probe_key(data, from, to);
             }
-            self.slots.touch(block[..len].iter().map(|(_, tag)| *tag), |id| self.keys.get(id).map_or(0, |key| key.word[0]));
-            ids.extend(block[..len].iter().map(|(key, tag)| self.intern_key(*key, *tag, data)));
+            self.slots.first_slots(&tags[..len], &mut firsts);
+            if self.slots.is_large() {
+                let rows = firsts[..len].iter().map(|first| self.keys.get(first.row()).map_or(0, |key| key.word[0]));
+                std::hint::black_box(rows.fold(0, |all, word| all ^ word));
+            }
+            ids.extend(keys[..len].iter().zip(tags.iter().zip(&firsts)).map(
+                |(key, (tag, first))| match self.keys.get(first.row()) {
+                    Some(kept) if key.is_short() && kept.word == key.word && kept.len == key.len => first.row() as u32,
+                    _ => self.intern_key(*key, *tag, data),
+                },
+            ));
         }
     }
 
@@ -77,9 +91,8 @@ impl ByteKeys {
         match found {
             Probe::Found(id) => id,
             Probe::Empty(place) => {
-                let id = self.keys.len() as u32;
+                let id = self.keep(key, data);
                 self.slots.occupy(place, tag, id);
-                self.keep(key, data);
                 id
             }
         }
@@ -87,22 +100,60 @@ impl ByteKeys {
 
     /// Adds a row that no probe finds.
     pub(super) fn push_hidden(&mut self) -> u32 {
-        self.keys.push(Key { word: [u64::MAX; 2], len: 0 });
-        self.keys.len() as u32 - 1
+        self.put(Key { word: [u64::MAX; 2], len: 0 })
     }
 
-    fn keep(&mut self, mut key: Key, data: &[u8]) {
-        if !key.is_short() {
-            let place = self.arena.len() as u64;
-            self.arena.extend_from_slice(long_in(data, &key));
-            key.word[0] = place;
+    /// Takes out a row that `push_hidden` added.
+    pub(super) fn remove_hidden(&mut self, id: u32) {
+        self.free.give(id);
+    }
+
+    /// Takes a row out.
+    ///
+    /// Contract: it is there, and not hidden.
+    pub(super) fn remove(&mut self, id: u32) {
+        let key = self.keys[id as usize];
+        if key.is_short() {
+            let bytes = u128::from(key.word[0]) | u128::from(key.word[1]) << 64;
+            self.slots.remove(tag(hash_short(bytes, key.len as usize)), id);
+        } else {
+            self.slots.remove(tag(key.word[1]), id);
+            self.arena.release(key.word[0], key.len as usize);
         }
-        self.keys.push(key);
+        self.free.give(id);
+    }
+
+    pub(super) fn free(&mut self) -> &mut FreeIds {
+        &mut self.free
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.keys.len() - self.free.len()
+    }
+
+    fn keep(&mut self, mut key: Key, data: &[u8]) -> u32 {
+        if !key.is_short() {
+            key.word[0] = self.arena.keep(long_in(data, &key));
+        }
+        self.put(key)
+    }
+
+    fn put(&mut self, key: Key) -> u32 {
+        match self.free.take() {
+            Some(id) => {
+                self.keys[id as usize] = key;
+                id
+            }
+            None => {
+                self.keys.push(key);
+                self.keys.len() as u32 - 1
+            }
+        }
     }
 
     #[inline]
     fn long(&self, key: &Key) -> &[u8] {
-        long_in(&self.arena, key)
+        self.arena.get(key.word[0], key.len as usize)
     }
 
     /// Appends the bytes of a row's key.
@@ -124,10 +175,11 @@ impl ByteKeys {
         self.keys.clear();
         self.arena.clear();
         self.slots.clear();
+        self.free.clear();
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.keys.capacity() * size_of::<Key>() + self.arena.capacity() + self.slots.memory_bytes()
+        self.keys.memory_bytes() + self.arena.memory_bytes() + self.slots.memory_bytes() + self.free.memory_bytes()
     }
 }
 

@@ -8,6 +8,7 @@ use arrow::datatypes::DataType;
 use levada_common::keys::KeyEncoder;
 
 use super::bytes::ByteKeys;
+use super::free::FreeIds;
 use crate::fixed;
 use crate::rows::Rows;
 
@@ -31,6 +32,18 @@ impl CompositeKeys {
     pub(super) fn intern(&mut self, columns: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
         let (offsets, data) = self.encoder.encode(columns, rows);
         self.keys.intern(data, rows, |row| (offsets[row], offsets[row + 1]), ids);
+    }
+
+    pub(super) fn remove(&mut self, id: u32) {
+        self.keys.remove(id);
+    }
+
+    pub(super) fn free(&mut self) -> &mut FreeIds {
+        self.keys.free()
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.keys.live()
     }
 
     pub(super) fn keys(&self, rows: Rows<'_>) -> Vec<ArrayRef> {

@@ -7,18 +7,18 @@ const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// The hash of one 64-bit word.
 #[inline]
-pub(super) fn hash_word(word: u64) -> u64 {
+pub(crate) fn hash_word(word: u64) -> u64 {
     fold(word ^ SEED, FACTOR)
 }
 
 /// The hash of a key of up to 16 bytes, given as its bytes with zeros behind and its length.
 #[inline]
-pub(super) fn hash_short(bytes: u128, len: usize) -> u64 {
+pub(crate) fn hash_short(bytes: u128, len: usize) -> u64 {
     fold(bytes as u64 ^ SEED ^ len as u64, (bytes >> 64) as u64 ^ FACTOR)
 }
 
 /// The hash of a key of more than 16 bytes.
-pub(super) fn hash_long(bytes: &[u8]) -> u64 {
+pub(crate) fn hash_long(bytes: &[u8]) -> u64 {
     let mut state = SEED ^ bytes.len() as u64;
     let mut rest = bytes;
     while let Some((chunk, tail)) = rest.split_first_chunk::<16>() {
@@ -36,7 +36,7 @@ fn mix(state: u64, chunk: [u8; 16]) -> u64 {
 }
 
 #[inline]
-fn fold(a: u64, b: u64) -> u64 {
+pub(crate) fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }

@@ -1,13 +1,15 @@
 //! From key columns to dense row ids.
 //!
 //! A table, a pane, a partial: each has one index and beside it vectors by row id. Rows are numbered from 0 in the order in which
-//! their keys first appeared and are never renumbered. Null is a key of its own; floats are one zero and one NaN. Must never
+//! their keys first appeared and are never renumbered; the id of a removed key is used again. Null is a key of its own; floats are one zero and one NaN. Must never
 //! know what stands in the rows, nor key groups, which only encoding needs.
 
+mod arena;
 mod bytes;
 mod composite;
-mod hash;
-mod slots;
+mod free;
+pub(crate) mod hash;
+pub(crate) mod slots;
 mod text;
 mod words;
 
@@ -68,7 +70,7 @@ impl KeyIndex {
         matches!(self.keys, Keys::Unit(_))
     }
 
-    /// Number of keys.
+    /// Number of ids that were given out; those of removed keys are among them.
     pub fn len(&self) -> usize {
         match &self.keys {
             Keys::Unit(len) => *len,
@@ -81,6 +83,38 @@ impl KeyIndex {
     /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Number of keys that are there.
+    pub fn live(&self) -> usize {
+        match &self.keys {
+            Keys::Unit(len) => *len,
+            Keys::Words(keys) => keys.live(),
+            Keys::Text(keys) => keys.live(),
+            Keys::Composite(keys) => keys.live(),
+        }
+    }
+
+    /// Forgets a key: its id is given to one of the next new keys. The key without columns stays.
+    ///
+    /// Contract: the key of this id is there; nothing refers to the id any more.
+    pub fn remove(&mut self, id: u32) {
+        match &mut self.keys {
+            Keys::Unit(_) => {}
+            Keys::Words(keys) => keys.remove(id),
+            Keys::Text(keys) => keys.remove(id),
+            Keys::Composite(keys) => keys.remove(id),
+        }
+    }
+
+    /// Appends the ids that `intern` gave to new keys since the last call after they had belonged to others.
+    pub fn drain_reused(&mut self, ids: &mut Vec<u32>) {
+        match &mut self.keys {
+            Keys::Unit(_) => {}
+            Keys::Words(keys) => keys.free().drain_reused(ids),
+            Keys::Text(keys) => keys.free().drain_reused(ids),
+            Keys::Composite(keys) => keys.free().drain_reused(ids),
+        }
     }
 
     /// The key columns of these rows.

@@ -145,3 +145,77 @@ fn a_table_grows_to_a_million_keys() {
     assert!(ids.iter().enumerate().all(|(row, id)| *id as usize == row % 1_000_000));
     assert!(index.memory_bytes() < 40 << 20, "{} bytes for a million keys", index.memory_bytes());
 }
+
+/// Keys that come and go: ids of removed keys are used again, and no key is ever found under two ids or by another's.
+fn check_removal(batches: &[ArrayRef], removals: &[Vec<prop::sample::Index>]) {
+    let types = [batches[0].data_type().clone()];
+    let (mut index, mut model) = (KeyIndex::new(&types), HashMap::<Vec<u8>, u32>::new());
+    let mut encoder = KeyEncoder::new();
+    for (column, removed) in batches.iter().zip(removals) {
+        let columns = [normalise_key_column(Arc::clone(column))];
+        let (mut ids, mut reused, before) = (Vec::new(), Vec::new(), index.len() as u32);
+        index.intern(&columns, column.len(), &mut ids);
+        index.drain_reused(&mut reused);
+        encoder.encode(&columns, column.len());
+        for (row, id) in ids.iter().enumerate() {
+            let known = model.get(encoder.key(row)).copied();
+            let is_new = known.is_none() && (*id >= before || reused.contains(id));
+            assert!(known == Some(*id) || is_new, "row {row} has id {id}, known {known:?}, reused {reused:?}");
+            assert_eq!(model.iter().filter(|(key, of)| *of == id && *key != encoder.key(row)).count(), 0);
+            model.insert(encoder.key(row).to_vec(), *id);
+        }
+        assert_eq!(index.live(), model.len());
+        for at in removed {
+            if model.is_empty() {
+                break;
+            }
+            let mut keys: Vec<&Vec<u8>> = model.keys().collect();
+            keys.sort();
+            let key = keys[at.index(keys.len())].clone();
+            index.remove(model.remove(&key).expect("it was among the keys"));
+        }
+        let mut live: Vec<u32> = model.values().copied().collect();
+        live.sort();
+        let keys = index.keys(Rows::Ids(&live));
+        encoder.encode(&keys, live.len());
+        for (row, id) in live.iter().enumerate() {
+            assert_eq!(model.get(encoder.key(row)), Some(id));
+        }
+    }
+}
+
+fn removals() -> impl Strategy<Value = Vec<Vec<prop::sample::Index>>> {
+    prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 0..60), 6)
+}
+
+proptest! {
+    #[test]
+    fn removed_words(batches in prop::collection::vec(prop::collection::vec(numbers(), 1..80), 1..6), removed in removals()) {
+        let columns: Vec<ArrayRef> = batches.into_iter().map(|batch| Arc::new(Int64Array::from(batch)) as ArrayRef).collect();
+        check_removal(&columns, &removed);
+    }
+
+    #[test]
+    fn removed_texts(batches in prop::collection::vec(prop::collection::vec(words(), 1..80), 1..6), removed in removals()) {
+        let columns: Vec<ArrayRef> = batches.into_iter().map(|batch| Arc::new(StringArray::from(batch)) as ArrayRef).collect();
+        check_removal(&columns, &removed);
+    }
+}
+
+#[test]
+fn a_large_index_is_cut_into_segments_and_keeps_its_keys() {
+    let keys: ArrayRef = Arc::new(Int64Array::from_iter_values((0..300_000).map(|key| key * 7)));
+    let mut index = KeyIndex::new(&[DataType::Int64]);
+    for round in 0..2 {
+        let mut ids = Vec::new();
+        index.intern(std::slice::from_ref(&keys), keys.len(), &mut ids);
+        assert!(ids.iter().copied().eq(0..300_000), "round {round}");
+    }
+    (0..300_000).filter(|id| id % 3 == 0).for_each(|id| index.remove(id));
+    assert_eq!((index.live(), index.len()), (200_000, 300_000));
+    let (mut ids, mut reused) = (Vec::new(), Vec::new());
+    index.intern(std::slice::from_ref(&keys), keys.len(), &mut ids);
+    index.drain_reused(&mut reused);
+    assert!(ids.iter().enumerate().filter(|(row, _)| row % 3 > 0).all(|(row, id)| *id as usize == row));
+    assert_eq!((index.live(), index.len(), reused.len()), (300_000, 300_000, 100_000));
+}

@@ -7,6 +7,7 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 
 use super::bytes::ByteKeys;
+use super::free::FreeIds;
 use crate::rows::Rows;
 
 /// Keys as bytes; null is a key of its own that no probe finds.
@@ -44,6 +45,23 @@ impl TextKeys {
                 }
             }
         }
+    }
+
+    pub(super) fn remove(&mut self, id: u32) {
+        if self.null_id == Some(id) {
+            self.null_id = None;
+            self.keys.remove_hidden(id);
+        } else {
+            self.keys.remove(id);
+        }
+    }
+
+    pub(super) fn free(&mut self) -> &mut FreeIds {
+        self.keys.free()
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.keys.live()
     }
 
     pub(super) fn keys(&self, rows: Rows<'_>) -> ArrayRef {

@@ -5,8 +5,10 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use levada_common::keys::normalise_key_column;
 
+use super::free::FreeIds;
 use super::hash::hash_word;
-use super::slots::{BLOCK, Probe, Slots, tag};
+use super::slots::{BLOCK, FirstSlot, Probe, Slots, tag};
+use crate::chunked::Chunked;
 use crate::fixed;
 use crate::rows::Rows;
 
@@ -14,15 +16,23 @@ use crate::rows::Rows;
 #[derive(Debug)]
 pub(super) struct WordKeys {
     data_type: DataType,
-    keys: Vec<i64>,
+    keys: Chunked<i64>,
     slots: Slots,
+    free: FreeIds,
     null_id: Option<u32>,
     scratch: Vec<i64>,
 }
 
 impl WordKeys {
     pub(super) fn new(data_type: DataType) -> Self {
-        Self { data_type, keys: Vec::new(), slots: Slots::new(), null_id: None, scratch: Vec::new() }
+        Self {
+            data_type,
+            keys: Chunked::default(),
+            slots: Slots::new(),
+            free: FreeIds::default(),
+            null_id: None,
+            scratch: Vec::new(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -45,13 +55,20 @@ impl WordKeys {
     }
 
     fn intern_words(&mut self, words: &[i64], ids: &mut Vec<u32>) {
-        let mut tags = [0u32; BLOCK];
+        let (mut tags, mut firsts) = ([0u32; BLOCK], [FirstSlot::default(); BLOCK]);
         for block in words.chunks(BLOCK) {
             for (tag_of, word) in tags.iter_mut().zip(block) {
                 *tag_of = tag(hash_word(*word as u64));
             }
-            self.slots.touch(tags[..block.len()].iter().copied(), |id| self.keys.get(id).copied().unwrap_or(0) as u64);
-            ids.extend(block.iter().zip(&tags).map(|(word, tag)| self.intern_word(*word, *tag)));
+            self.slots.first_slots(&tags[..block.len()], &mut firsts);
+            if self.slots.is_large() {
+                let rows = firsts[..block.len()].iter().map(|first| self.keys.get(first.row()).copied().unwrap_or(0));
+                std::hint::black_box(rows.fold(0, |all, word| all ^ word));
+            }
+            ids.extend(block.iter().zip(tags.iter().zip(&firsts)).map(|(word, (tag, first))| match self.keys.get(first.row()) {
+                Some(kept) if kept == word => first.row() as u32,
+                _ => self.intern_word(*word, *tag),
+            }));
         }
     }
 
@@ -64,23 +81,53 @@ impl WordKeys {
 
     #[inline]
     fn intern_word(&mut self, word: i64, tag: u32) -> u32 {
-        let null_id = self.null_id;
-        match self.slots.probe(tag, |id| self.keys[id as usize] == word && Some(id) != null_id) {
+        match self.slots.probe(tag, |id| self.keys[id as usize] == word) {
             Probe::Found(id) => id,
             Probe::Empty(place) => {
-                let id = self.keys.len() as u32;
+                let id = self.keep(word);
                 self.slots.occupy(place, tag, id);
-                self.keys.push(word);
                 id
             }
         }
     }
 
     fn intern_null(&mut self) -> u32 {
-        *self.null_id.get_or_insert_with(|| {
-            self.keys.push(0);
-            self.keys.len() as u32 - 1
-        })
+        match self.null_id {
+            Some(id) => id,
+            None => {
+                let id = self.keep(0);
+                *self.null_id.insert(id)
+            }
+        }
+    }
+
+    fn keep(&mut self, word: i64) -> u32 {
+        match self.free.take() {
+            Some(id) => {
+                self.keys[id as usize] = word;
+                id
+            }
+            None => {
+                self.keys.push(word);
+                self.keys.len() as u32 - 1
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: u32) {
+        match self.null_id == Some(id) {
+            true => self.null_id = None,
+            false => self.slots.remove(tag(hash_word(self.keys[id as usize] as u64)), id),
+        }
+        self.free.give(id);
+    }
+
+    pub(super) fn free(&mut self) -> &mut FreeIds {
+        &mut self.free
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.keys.len() - self.free.len()
     }
 
     pub(super) fn keys(&self, rows: Rows<'_>) -> ArrayRef {
@@ -88,16 +135,17 @@ impl WordKeys {
             let valid = rows.map(|id| id as u32 != null_id);
             valid.contains(&false).then(|| NullBuffer::from(valid))
         });
-        fixed::from_ordered(rows.gather(&self.keys), nulls, &self.data_type)
+        fixed::from_ordered(rows.map(|id| self.keys[id]), nulls, &self.data_type)
     }
 
     pub(super) fn clear(&mut self) {
         self.keys.clear();
         self.slots.clear();
+        self.free.clear();
         self.null_id = None;
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.keys.capacity() * size_of::<i64>() + self.slots.memory_bytes()
+        self.keys.memory_bytes() + self.slots.memory_bytes() + self.free.memory_bytes()
     }
 }
