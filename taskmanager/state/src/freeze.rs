@@ -67,22 +67,29 @@ impl FrozenRows {
         if !self.is_running() {
             return;
         }
-        for id in ids {
-            let row = *id as usize;
-            if row < self.end {
-                let (word, bit) = (row / 64, 1 << (row % 64));
-                if (self.bits[word] ^ self.meaning) & bit == 0 {
-                    self.bits[word] ^= bit;
-                    unsaved.push(*id);
-                }
-            }
-        }
+        unsaved.extend(ids.iter().copied().filter(|id| self.take(*id)));
     }
 
-    /// Appends the next unsaved rows, at most `rows_max`, and counts them as saved. Ends the snapshot after the last one.
-    pub fn take_next(&mut self, rows_max: usize, unsaved: &mut Vec<u32>) {
-        let full = unsaved.len() + rows_max;
-        while self.cursor < self.end && unsaved.len() < full {
+    /// Whether the row must be saved before it changes.
+    #[inline]
+    pub fn is_unsaved(&self, id: u32) -> bool {
+        let row = id as usize;
+        row < self.end && (self.bits[row / 64] ^ self.meaning) >> (row % 64) & 1 == 0
+    }
+
+    /// Counts the row as saved; answers whether it had to be.
+    #[inline]
+    pub fn take(&mut self, id: u32) -> bool {
+        let is_unsaved = self.is_unsaved(id);
+        if is_unsaved {
+            self.bits[id as usize / 64] ^= 1 << (id % 64);
+        }
+        is_unsaved
+    }
+
+    /// The next unsaved row, which counts as saved from now on; `None` ends the snapshot.
+    pub fn take_one(&mut self) -> Option<u32> {
+        while self.cursor < self.end {
             let word = self.cursor / 64;
             let ahead = u64::MAX << (self.cursor % 64);
             let open = !(self.bits[word] ^ self.meaning) & ahead;
@@ -92,8 +99,20 @@ impl FrozenRows {
             }
             let bit = open.trailing_zeros() as usize;
             self.bits[word] ^= 1 << bit;
-            unsaved.push((word * 64 + bit) as u32);
             self.cursor = word * 64 + bit + 1;
+            return Some((word * 64 + bit) as u32);
+        }
+        self.end = 0;
+        None
+    }
+
+    /// Appends the next unsaved rows, at most `rows_max`, and counts them as saved. Ends the snapshot after the last one.
+    pub fn take_next(&mut self, rows_max: usize, unsaved: &mut Vec<u32>) {
+        for _ in 0..rows_max {
+            match self.take_one() {
+                Some(id) => unsaved.push(id),
+                None => return,
+            }
         }
         if self.cursor >= self.end {
             self.end = 0;

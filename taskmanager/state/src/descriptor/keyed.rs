@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::{
     AggregateFunction, AggregatingState, BindError, Binder, Descriptor, Fold, FoldingState, ListState, MapState, Reduce,
     ReducingState, Signature, Ttl, ValueState,
 };
+use crate::keyed::{AnyState, TableInfo, handles};
 use crate::types::StateType;
 
 /// What all descriptors of keyed states have in common.
@@ -23,6 +25,13 @@ macro_rules! keyed_descriptor {
             #[must_use]
             pub fn with_ttl(mut self, ttl: Ttl) -> Self {
                 self.ttl = Some(ttl);
+                self
+            }
+
+            /// With entries per window: every access then goes to the current namespace too.
+            #[must_use]
+            pub fn per_window(mut self) -> Self {
+                self.windowed = true;
                 self
             }
 
@@ -55,13 +64,14 @@ macro_rules! keyed_descriptor {
 pub struct ValueStateDescriptor<T: StateType> {
     name: Arc<str>,
     ttl: Option<Ttl>,
+    windowed: bool,
     default: Option<T>,
 }
 
 impl<T: StateType> ValueStateDescriptor<T> {
     /// Without a default: what was not set is `None`.
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), ttl: None, default: None }
+        Self { name: name.into(), ttl: None, windowed: false, default: None }
     }
 
     /// What a value that was not set reads as. It is never stored: a program with another default reads the other one.
@@ -84,24 +94,34 @@ impl<T: StateType> Descriptor for ValueStateDescriptor<T> {
 
     fn signature(&self) -> Result<Signature, BindError> {
         let signature = Signature::new::<T>(&self.name, StateKind::Keyed, StateShape::Value)?;
-        signature.with_ttl(self.ttl)?.with_default(self.default.as_ref())
+        signature.with_life(self.ttl, self.windowed)?.with_default(self.default.as_ref())
+    }
+
+    fn keyed_state(&self, info: TableInfo) -> Option<Box<dyn AnyState>> {
+        Some(handles::value::make(self, info))
     }
 }
 
 keyed_descriptor!(ValueStateDescriptor<T: StateType>, ValueState);
+
+/// What a map's key must be.
+pub trait MapKeyType: StateType + Hash + Eq {}
+
+impl<K: StateType + Hash + Eq> MapKeyType for K {}
 
 /// A list a key, in the order of adding.
 #[derive(Clone)]
 pub struct ListStateDescriptor<T: StateType> {
     name: Arc<str>,
     ttl: Option<Ttl>,
+    windowed: bool,
     element: PhantomData<fn() -> T>,
 }
 
 impl<T: StateType> ListStateDescriptor<T> {
     /// A list that is empty at first.
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), ttl: None, element: PhantomData }
+        Self { name: name.into(), ttl: None, windowed: false, element: PhantomData }
     }
 }
 
@@ -111,7 +131,11 @@ impl<T: StateType> Descriptor for ListStateDescriptor<T> {
     }
 
     fn signature(&self) -> Result<Signature, BindError> {
-        Signature::new::<T>(&self.name, StateKind::Keyed, StateShape::List)?.with_ttl(self.ttl)
+        Signature::new::<T>(&self.name, StateKind::Keyed, StateShape::List)?.with_life(self.ttl, self.windowed)
+    }
+
+    fn keyed_state(&self, info: TableInfo) -> Option<Box<dyn AnyState>> {
+        Some(handles::list::make(self, info))
     }
 }
 
@@ -122,33 +146,41 @@ keyed_descriptor!(ListStateDescriptor<T: StateType>, ListState);
 pub struct MapStateDescriptor<K: StateType, V: StateType> {
     name: Arc<str>,
     ttl: Option<Ttl>,
+    windowed: bool,
     entry: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: StateType, V: StateType> MapStateDescriptor<K, V> {
+impl<K: MapKeyType, V: StateType> MapStateDescriptor<K, V> {
     /// A map that is empty at first.
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), ttl: None, entry: PhantomData }
+        Self { name: name.into(), ttl: None, windowed: false, entry: PhantomData }
     }
 }
 
-impl<K: StateType, V: StateType> Descriptor for MapStateDescriptor<K, V> {
+impl<K: MapKeyType, V: StateType> Descriptor for MapStateDescriptor<K, V> {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn signature(&self) -> Result<Signature, BindError> {
-        Signature::new::<V>(&self.name, StateKind::Keyed, StateShape::Map)?.with_map_key::<K>()?.with_ttl(self.ttl)
+        Signature::new::<V>(&self.name, StateKind::Keyed, StateShape::Map)?
+            .with_map_key::<K>()?
+            .with_life(self.ttl, self.windowed)
+    }
+
+    fn keyed_state(&self, info: TableInfo) -> Option<Box<dyn AnyState>> {
+        Some(handles::map::make(self, info))
     }
 }
 
-keyed_descriptor!(MapStateDescriptor<K: StateType, V: StateType>, MapState);
+keyed_descriptor!(MapStateDescriptor<K: MapKeyType, V: StateType>, MapState);
 
 /// One value a key, into which what is added is reduced; the first that is added is the value.
 #[derive(Clone)]
 pub struct ReducingStateDescriptor<T: StateType> {
     name: Arc<str>,
     ttl: Option<Ttl>,
+    windowed: bool,
     reduce: Reduce<T>,
     function: RustType,
 }
@@ -156,7 +188,7 @@ pub struct ReducingStateDescriptor<T: StateType> {
 impl<T: StateType> ReducingStateDescriptor<T> {
     /// `reduce` takes a second value into the first.
     pub fn new<F: Fn(&mut T, T) + Send + Sync + 'static>(name: &str, reduce: F) -> Self {
-        Self { name: name.into(), ttl: None, reduce: Arc::new(reduce), function: RustType::of::<F>() }
+        Self { name: name.into(), ttl: None, windowed: false, reduce: Arc::new(reduce), function: RustType::of::<F>() }
     }
 
     /// The function.
@@ -172,7 +204,11 @@ impl<T: StateType> Descriptor for ReducingStateDescriptor<T> {
 
     fn signature(&self) -> Result<Signature, BindError> {
         let signature = Signature::new::<T>(&self.name, StateKind::Keyed, StateShape::Reducing)?;
-        Ok(signature.with_ttl(self.ttl)?.with_function(self.function))
+        Ok(signature.with_life(self.ttl, self.windowed)?.with_function(self.function))
+    }
+
+    fn keyed_state(&self, info: TableInfo) -> Option<Box<dyn AnyState>> {
+        Some(handles::reducing::make(self, info))
     }
 }
 
@@ -182,13 +218,14 @@ keyed_descriptor!(ReducingStateDescriptor<T: StateType>, ReducingState);
 pub struct AggregatingStateDescriptor<A: AggregateFunction> {
     name: Arc<str>,
     ttl: Option<Ttl>,
+    windowed: bool,
     function: Arc<A>,
 }
 
 impl<A: AggregateFunction> AggregatingStateDescriptor<A> {
     /// With this function.
     pub fn new(name: &str, function: A) -> Self {
-        Self { name: name.into(), ttl: None, function: Arc::new(function) }
+        Self { name: name.into(), ttl: None, windowed: false, function: Arc::new(function) }
     }
 
     /// The function.
@@ -199,7 +236,7 @@ impl<A: AggregateFunction> AggregatingStateDescriptor<A> {
 
 impl<A: AggregateFunction> Clone for AggregatingStateDescriptor<A> {
     fn clone(&self) -> Self {
-        Self { name: Arc::clone(&self.name), ttl: self.ttl, function: Arc::clone(&self.function) }
+        Self { name: Arc::clone(&self.name), ttl: self.ttl, windowed: self.windowed, function: Arc::clone(&self.function) }
     }
 }
 
@@ -210,7 +247,11 @@ impl<A: AggregateFunction> Descriptor for AggregatingStateDescriptor<A> {
 
     fn signature(&self) -> Result<Signature, BindError> {
         let signature = Signature::new::<A::Accumulator>(&self.name, StateKind::Keyed, StateShape::Aggregating)?;
-        Ok(signature.with_ttl(self.ttl)?.with_function(RustType::of::<A>()))
+        Ok(signature.with_life(self.ttl, self.windowed)?.with_function(RustType::of::<A>()))
+    }
+
+    fn keyed_state(&self, info: TableInfo) -> Option<Box<dyn AnyState>> {
+        Some(handles::aggregating::make(self, info))
     }
 }
 
@@ -221,6 +262,7 @@ keyed_descriptor!(AggregatingStateDescriptor<A: AggregateFunction>, AggregatingS
 pub struct FoldingStateDescriptor<I: 'static, A: StateType> {
     name: Arc<str>,
     ttl: Option<Ttl>,
+    windowed: bool,
     initial: A,
     fold: Fold<I, A>,
     function: RustType,
@@ -229,7 +271,7 @@ pub struct FoldingStateDescriptor<I: 'static, A: StateType> {
 impl<I: 'static, A: StateType> FoldingStateDescriptor<I, A> {
     /// `fold` takes an input into the accumulator, which is `initial` at first.
     pub fn new<F: Fn(&mut A, I) + Send + Sync + 'static>(name: &str, initial: A, fold: F) -> Self {
-        Self { name: name.into(), ttl: None, initial, fold: Arc::new(fold), function: RustType::of::<F>() }
+        Self { name: name.into(), ttl: None, windowed: false, initial, fold: Arc::new(fold), function: RustType::of::<F>() }
     }
 
     /// What is folded into first. It is never stored: a program with another one begins new accumulators with that.
@@ -245,8 +287,9 @@ impl<I: 'static, A: StateType> FoldingStateDescriptor<I, A> {
 
 impl<I: 'static, A: StateType> Clone for FoldingStateDescriptor<I, A> {
     fn clone(&self) -> Self {
-        let Self { name, ttl, initial, fold, function } = self;
-        Self { name: Arc::clone(name), ttl: *ttl, initial: initial.clone(), fold: Arc::clone(fold), function: *function }
+        let Self { name, ttl, windowed, initial, fold, function } = self;
+        let (name, initial, fold) = (Arc::clone(name), initial.clone(), Arc::clone(fold));
+        Self { name, ttl: *ttl, windowed: *windowed, initial, fold, function: *function }
     }
 }
 
@@ -257,7 +300,11 @@ impl<I: 'static, A: StateType> Descriptor for FoldingStateDescriptor<I, A> {
 
     fn signature(&self) -> Result<Signature, BindError> {
         let signature = Signature::new::<A>(&self.name, StateKind::Keyed, StateShape::Folding)?.with_input(RustType::of::<I>());
-        Ok(signature.with_ttl(self.ttl)?.with_default(Some(&self.initial))?.with_function(self.function))
+        Ok(signature.with_life(self.ttl, self.windowed)?.with_default(Some(&self.initial))?.with_function(self.function))
+    }
+
+    fn keyed_state(&self, info: TableInfo) -> Option<Box<dyn AnyState>> {
+        Some(handles::folding::make(self, info))
     }
 }
 

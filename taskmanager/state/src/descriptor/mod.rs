@@ -30,6 +30,7 @@ pub use operator::{BroadcastStateDescriptor, OperatorListDescriptor};
 pub use signature::Signature;
 pub use ttl::{Ttl, TtlTime, TtlUpdate};
 
+use crate::keyed::{AnyState, TableInfo};
 use crate::operator_state::OperatorTable;
 
 /// Name of a value's columns: it alone, or before a point and a field's name.
@@ -50,6 +51,11 @@ pub trait Descriptor {
 
     /// A table for the state where it is an operator's; `signature` is its own.
     fn operator_table(&self, _signature: &Signature) -> Option<Box<dyn OperatorTable>> {
+        None
+    }
+
+    /// The state of an operator's keys that this describes, without entries; `None` for state that belongs to no key.
+    fn keyed_state(&self, _info: TableInfo) -> Option<Box<dyn AnyState>> {
         None
     }
 }

@@ -59,8 +59,9 @@ impl Signature {
         Ok(self)
     }
 
-    /// With a life.
-    pub(super) fn with_ttl(mut self, ttl: Option<Ttl>) -> Result<Self, BindError> {
+    /// With a life, and a value per window or not.
+    pub(super) fn with_life(mut self, ttl: Option<Ttl>, windowed: bool) -> Result<Self, BindError> {
+        self.declaration.schema.windowed = windowed;
         if ttl.is_some_and(|ttl| ttl.ttl_ms == 0) {
             return Err(BindError::Ttl { name: self.declaration.name });
         }
@@ -148,6 +149,9 @@ impl fmt::Display for Signature {
         let columns = schema.map_key.iter().chain(&schema.values);
         let columns: Vec<String> = columns.map(|column| format!("{} {}", column.name, column.ty)).collect();
         write!(f, " ({})", columns.join(", "))?;
+        if schema.windowed {
+            f.write_str(" per window")?;
+        }
         if let Some(ttl) = &self.ttl {
             write!(f, " with {ttl}")?;
         }

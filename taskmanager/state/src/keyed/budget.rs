@@ -1,0 +1,41 @@
+//! The memory that all heap states of a TaskManager share.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A limit and what is used of it; shared by the tasks of a TaskManager, charged once a batch.
+#[derive(Debug)]
+pub struct HeapBudget {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+impl HeapBudget {
+    /// Nothing used of `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, used: AtomicUsize::new(0) }
+    }
+
+    /// No limit: for tests, and where a job runs alone.
+    pub fn unlimited() -> Self {
+        Self::new(usize::MAX)
+    }
+
+    /// Most bytes.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes used by all.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Changes one holder's share from `before` to `now` bytes; answers whether all are within the limit.
+    pub(super) fn charge(&self, before: usize, now: usize) -> bool {
+        let used = match now >= before {
+            true => self.used.fetch_add(now - before, Ordering::Relaxed) + (now - before),
+            false => self.used.fetch_sub(before - now, Ordering::Relaxed) - (before - now),
+        };
+        used <= self.limit
+    }
+}

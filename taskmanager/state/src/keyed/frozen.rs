@@ -1,0 +1,273 @@
+//! A table's side of its snapshots: *save before first change*, and a cursor for the rest.
+//!
+//! Before a row changes for the first time after a barrier, what stood in it is moved (or, where it changes in place, copied)
+//! into a typed buffer; the buffer leaves as columns when it is full, when keys are to be forgotten, and at the end. A list is
+//! never copied because it grows: its length at the barrier is noted, and what stood there then still stands there. A list of
+//! any length leaves in pieces of bounded size. Must never know where pieces go.
+
+use crate::freeze::FrozenRows;
+use crate::key_index::KeyIndex;
+use crate::snapshot::PieceSender;
+use crate::types::{StateType, TypeError};
+
+use super::at::Namespace;
+use super::cell::Cell;
+use super::piece::{Owner, PIECE_ITEMS_MAX, PieceBuilder};
+use super::row_index::RowIndex;
+use super::table::Table;
+
+/// Rows looked at for each item that may be saved: empty ones cost little, but not nothing.
+const LOOKS_PER_ITEM: usize = 8;
+
+/// What a running snapshot still has to save, and what it has saved.
+pub(crate) struct Frozen<M, C> {
+    rows: FrozenRows,
+    /// Number of the barrier, from 1.
+    epoch: u32,
+    sender: Option<PieceSender>,
+    saved: Vec<Saved<M, C>>,
+    saved_bytes: usize,
+    /// A list of which only a part has left.
+    partial: Option<(u32, Span)>,
+    /// What was touched at this time or before had expired at the barrier.
+    expired_up_to: Option<i64>,
+}
+
+/// A row as it was at the barrier.
+struct Saved<M, C> {
+    key: u32,
+    namespace: Option<Namespace>,
+    map_key: M,
+    cell: C,
+    span: Span,
+    stamp: i64,
+}
+
+/// Items of a cell: those from `from` up to, not including, `to`; the one at `base` is the first of the snapshot.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    base: usize,
+    from: usize,
+    to: usize,
+}
+
+impl<M, C> Default for Frozen<M, C> {
+    fn default() -> Self {
+        Self {
+            rows: FrozenRows::new(),
+            epoch: 0,
+            sender: None,
+            saved: Vec::new(),
+            saved_bytes: 0,
+            partial: None,
+            expired_up_to: None,
+        }
+    }
+}
+
+impl<M, C> Frozen<M, C> {
+    /// Whether a snapshot is running.
+    #[inline]
+    pub(super) fn is_running(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Number of the last barrier.
+    #[inline]
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether the running snapshot has saved nothing of this row yet and has to.
+    #[inline]
+    pub(super) fn must_save(&self, row: u32) -> bool {
+        self.rows.is_unsaved(row)
+    }
+
+    /// Whether the running snapshot has still to read this row.
+    pub(super) fn needs(&self, row: u32) -> bool {
+        self.rows.is_unsaved(row) || self.partial.is_some_and(|(partial, _)| partial == row)
+    }
+
+    /// Rows that wait in the buffer; their keys are known by id only.
+    pub(super) fn saved_len(&self) -> usize {
+        self.saved.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.rows.memory_bytes() + self.saved.capacity() * size_of::<Saved<M, C>>() + self.saved_bytes
+    }
+
+    fn end(&mut self) -> Option<PieceSender> {
+        self.saved = Vec::new();
+        self.saved_bytes = 0;
+        self.partial = None;
+        self.sender.take()
+    }
+}
+
+impl<I: RowIndex, C: Cell> Table<I, C> {
+    /// Starts a snapshot of the rows that the table has now. One that is still running is finished first.
+    pub(super) fn freeze(&mut self, keys: &KeyIndex, sender: PieceSender, expired_up_to: Option<i64>) -> Result<(), TypeError> {
+        while self.frozen.is_running() {
+            self.save_next(keys, PIECE_ITEMS_MAX)?;
+        }
+        let frozen = &mut self.frozen;
+        frozen.rows.resize(self.cells.len());
+        frozen.rows.freeze();
+        frozen.epoch += 1;
+        frozen.sender = Some(sender);
+        frozen.expired_up_to = expired_up_to;
+        Ok(())
+    }
+
+    /// Saves about `items` further items, none while the background has enough to do; answers whether more remain.
+    pub(super) fn advance(&mut self, keys: &KeyIndex, items: usize) -> Result<bool, TypeError> {
+        match &self.frozen.sender {
+            None => return Ok(false),
+            Some(sender) if sender.is_abandoned() => self.abandon(),
+            Some(sender) if sender.is_full() => return Ok(true),
+            Some(_) => self.save_next(keys, items)?,
+        }
+        Ok(self.frozen.is_running())
+    }
+
+    /// Gives the running snapshot up; its reader is told.
+    pub(super) fn abandon(&mut self) {
+        self.frozen.rows.abandon();
+        self.frozen.end();
+    }
+
+    /// Sends what was saved before it changed.
+    pub(super) fn flush_saved(&mut self, keys: &KeyIndex) -> Result<(), TypeError> {
+        let saved = std::mem::take(&mut self.frozen.saved);
+        self.frozen.saved_bytes = 0;
+        let mut piece = self.piece();
+        for Saved { key, namespace, map_key, cell, mut span, stamp } in saved {
+            let owner = Owner { key, namespace, map_key: &map_key };
+            while push_items(&mut piece, &owner, &cell, &mut span, stamp, usize::MAX) {
+                self.send(std::mem::replace(&mut piece, self.piece()), keys)?;
+            }
+        }
+        self.send(piece, keys)
+    }
+
+    /// The row has changed from `old` to what it is now.
+    #[cold]
+    pub(super) fn save_old(&mut self, row: u32, old: C) {
+        let Some(span) = self.take_span(row, &old) else { return };
+        let stamp = self.stamp_of(row);
+        let map_key = self.index.map_key(row).clone();
+        self.frozen.saved_bytes += old.heap_bytes() + if I::MapKey::ON_HEAP { map_key.heap_bytes() } else { 0 };
+        let (key, namespace) = (self.index.key(row), self.index.namespace(row));
+        self.frozen.saved.push(Saved { key, namespace, map_key, cell: old, span, stamp });
+    }
+
+    /// The row is about to change in place.
+    #[cold]
+    pub(super) fn save_copy(&mut self, row: u32) {
+        if self.frozen.needs(row) {
+            let copy = self.cells[row as usize].clone();
+            self.save_old(row, copy);
+        }
+    }
+
+    /// Counts the row as saved; answers what of its cell still has to leave.
+    fn take_span(&mut self, row: u32, cell: &C) -> Option<Span> {
+        if let Some((_, span)) = self.frozen.partial.take_if(|(partial, _)| *partial == row) {
+            return Some(span);
+        }
+        if !self.frozen.rows.take(row) {
+            return None;
+        }
+        self.barrier_span(row, cell)
+    }
+
+    /// What of a row's cell was there at the barrier and had not expired.
+    fn barrier_span(&self, row: u32, cell: &C) -> Option<Span> {
+        let to = cell.barrier_len(self.frozen.epoch);
+        let from = match self.frozen.expired_up_to {
+            Some(time) if self.stamp_of(row) != super::piece::STAMP_UNKNOWN => {
+                if !C::IS_LIST && self.stamp_of(row) <= time {
+                    to
+                } else {
+                    cell.first_after(time)
+                }
+            }
+            _ => 0,
+        };
+        (from < to).then_some(Span { base: from, from, to })
+    }
+
+    fn stamp_of(&self, row: u32) -> i64 {
+        let stamp = self.stamps.as_ref().and_then(|stamps| stamps.get(row as usize));
+        stamp.copied().unwrap_or(super::piece::STAMP_UNKNOWN)
+    }
+
+    fn save_next(&mut self, keys: &KeyIndex, items: usize) -> Result<(), TypeError> {
+        self.flush_saved(keys)?;
+        let mut piece = self.piece();
+        let (mut left, mut looks) = (items, items * LOOKS_PER_ITEM);
+        while left > 0 && looks > 0 {
+            looks -= 1;
+            let next = match self.frozen.partial.take() {
+                Some(partial) => Some(partial),
+                None => match self.frozen.rows.take_one() {
+                    None => break,
+                    Some(row) => self.row(row).and_then(|cell| self.barrier_span(row, cell)).map(|span| (row, span)),
+                },
+            };
+            let Some((row, mut span)) = next else { continue };
+            let owner =
+                Owner { key: self.index.key(row), namespace: self.index.namespace(row), map_key: self.index.map_key(row) };
+            let before = piece.len();
+            let is_full = push_items(&mut piece, &owner, &self.cells[row as usize], &mut span, self.stamp_of(row), left);
+            left -= piece.len() - before;
+            if span.from < span.to {
+                self.frozen.partial = Some((row, span));
+            }
+            if is_full {
+                self.send(std::mem::replace(&mut piece, self.piece()), keys)?;
+            }
+        }
+        self.send(piece, keys)?;
+        if !self.frozen.rows.is_running()
+            && self.frozen.partial.is_none()
+            && let Some(sender) = self.frozen.end()
+        {
+            sender.finish();
+        }
+        Ok(())
+    }
+
+    fn piece(&self) -> PieceBuilder<I::MapKey, C::Item> {
+        PieceBuilder::new(&self.info.pieces, C::IS_LIST, self.info.ttl.is_some())
+    }
+
+    fn send(&self, piece: PieceBuilder<I::MapKey, C::Item>, keys: &KeyIndex) -> Result<(), TypeError> {
+        if piece.len() > 0
+            && let Some(sender) = &self.frozen.sender
+        {
+            sender.send(piece.finish(keys)?);
+        }
+        Ok(())
+    }
+}
+
+/// Adds items of the span, at most `items`, and moves its start behind them; answers whether the piece is full.
+fn push_items<M: StateType, C: Cell>(
+    piece: &mut PieceBuilder<M, C::Item>,
+    owner: &Owner<'_, M>,
+    cell: &C,
+    span: &mut Span,
+    stamp: i64,
+    items: usize,
+) -> bool {
+    let to = span.to.min(span.from.saturating_add(items));
+    while span.from < to && !piece.is_full() {
+        let item = span.from;
+        piece.push(owner, item - span.base, &cell.items()[item], cell.item_touched(item).unwrap_or(stamp));
+        span.from += 1;
+    }
+    piece.is_full()
+}

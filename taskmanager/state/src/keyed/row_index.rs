@@ -1,0 +1,316 @@
+//! How a table finds its rows: by the key's id alone, or by (key, namespace, map key).
+
+use std::hash::{Hash, Hasher};
+
+use crate::chunked::Chunked;
+use crate::key_index::hash::fold;
+use crate::key_index::slots::{Probe, Slots, tag};
+use crate::types::StateType;
+
+use super::at::{At, NO_KEY, Namespace};
+
+/// The rows of a table.
+///
+/// Invariant: a row that `insert` gave belongs to the same entry until `release`.
+pub(crate) trait RowIndex: Send + 'static {
+    /// What an entry has besides key and namespace; `()` but for maps.
+    type MapKey: StateType;
+
+    /// Whether entries have a namespace.
+    fn is_windowed(&self) -> bool;
+    /// The row of an entry, if it has one.
+    fn find(&self, at: &At, map_key: &Self::MapKey) -> Option<u32>;
+    /// The row of an entry, a new one where it had none. Rows are numbered without gaps.
+    fn insert(&mut self, at: &At, map_key: &Self::MapKey) -> u32;
+    /// The entry of this row is gone: the row may be given to another.
+    fn release(&mut self, row: u32);
+    /// The first row of a key, of any namespace and map key.
+    fn first(&self, key: u32) -> Option<u32>;
+    /// The row after this one of the same key.
+    fn next(&self, row: u32) -> Option<u32>;
+    /// Whose row it is.
+    fn key(&self, row: u32) -> u32;
+    /// The row's namespace.
+    fn namespace(&self, row: u32) -> Option<Namespace>;
+    /// The row's map key.
+    fn map_key(&self, row: u32) -> &Self::MapKey;
+    /// Bytes held, what is behind pointers of map keys included.
+    fn memory_bytes(&self) -> usize;
+}
+
+/// A row per key: the key's id is the row.
+#[derive(Debug, Default)]
+pub(crate) struct ByKey;
+
+impl RowIndex for ByKey {
+    type MapKey = ();
+
+    fn is_windowed(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn find(&self, at: &At, _map_key: &()) -> Option<u32> {
+        Some(at.key)
+    }
+
+    #[inline]
+    fn insert(&mut self, at: &At, _map_key: &()) -> u32 {
+        at.key
+    }
+
+    #[inline]
+    fn release(&mut self, _row: u32) {}
+
+    fn first(&self, key: u32) -> Option<u32> {
+        Some(key)
+    }
+
+    fn next(&self, _row: u32) -> Option<u32> {
+        None
+    }
+
+    #[inline]
+    fn key(&self, row: u32) -> u32 {
+        row
+    }
+
+    fn namespace(&self, _row: u32) -> Option<Namespace> {
+        None
+    }
+
+    fn map_key(&self, _row: u32) -> &() {
+        &()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// No row.
+const NONE: u32 = u32::MAX;
+
+/// A row per entry; those of a key are a chain.
+pub(crate) struct ByEntry<M> {
+    windowed: bool,
+    slots: Slots,
+    entries: Chunked<Entry<M>>,
+    /// The namespaces of the rows, where the state is windowed.
+    namespaces: Chunked<Namespace>,
+    /// The first row of each key.
+    heads: Chunked<u32>,
+    free: Vec<u32>,
+    heap_bytes: usize,
+}
+
+/// Whose row it is, and its neighbours in the key's chain.
+struct Entry<M> {
+    key: u32,
+    next: u32,
+    previous: u32,
+    map_key: M,
+}
+
+impl<M: StateType + Hash + Eq> ByEntry<M> {
+    /// Without rows.
+    pub(super) fn new(windowed: bool) -> Self {
+        Self {
+            windowed,
+            slots: Slots::new(),
+            entries: Chunked::default(),
+            namespaces: Chunked::default(),
+            heads: Chunked::default(),
+            free: Vec::new(),
+            heap_bytes: 0,
+        }
+    }
+
+    #[inline]
+    fn tag(&self, key: u32, namespace: Option<Namespace>, map_key: &M) -> u32 {
+        let mut hasher = EntryHasher(u64::from(key));
+        if let Some(namespace) = namespace {
+            hasher.write_i64(namespace.start);
+            hasher.write_i64(namespace.end);
+        }
+        map_key.hash(&mut hasher);
+        tag(hasher.finish())
+    }
+
+    /// The namespace that counts here.
+    #[inline]
+    fn own(&self, namespace: Option<Namespace>) -> Option<Namespace> {
+        if self.windowed { namespace } else { None }
+    }
+
+    #[inline]
+    fn probe(&self, tag: u32, key: u32, namespace: Option<Namespace>, map_key: &M) -> Probe {
+        self.slots.probe(tag, |row| {
+            let entry = &self.entries[row as usize];
+            entry.key == key
+                && entry.map_key == *map_key
+                && namespace.is_none_or(|namespace| self.namespaces[row as usize] == namespace)
+        })
+    }
+
+    fn add(&mut self, key: u32, namespace: Option<Namespace>, map_key: &M) -> u32 {
+        self.heap_bytes += if M::ON_HEAP { map_key.heap_bytes() } else { 0 };
+        self.heads.grow_to(key as usize + 1, || NONE);
+        let next = self.heads[key as usize];
+        let entry = Entry { key, next, previous: NONE, map_key: map_key.clone() };
+        let row = match self.free.pop() {
+            Some(row) => {
+                self.entries[row as usize] = entry;
+                row
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
+        if let Some(namespace) = namespace {
+            self.namespaces.grow_to(row as usize + 1, || namespace);
+            self.namespaces[row as usize] = namespace;
+        }
+        if next != NONE {
+            self.entries[next as usize].previous = row;
+        }
+        self.heads[key as usize] = row;
+        row
+    }
+}
+
+impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
+    type MapKey = M;
+
+    fn is_windowed(&self) -> bool {
+        self.windowed
+    }
+
+    #[inline]
+    fn find(&self, at: &At, map_key: &M) -> Option<u32> {
+        let namespace = self.own(at.namespace);
+        match self.probe(self.tag(at.key, namespace, map_key), at.key, namespace, map_key) {
+            Probe::Found(row) => Some(row),
+            Probe::Empty(_) => None,
+        }
+    }
+
+    #[inline]
+    fn insert(&mut self, at: &At, map_key: &M) -> u32 {
+        let namespace = self.own(at.namespace);
+        let tag = self.tag(at.key, namespace, map_key);
+        match self.probe(tag, at.key, namespace, map_key) {
+            Probe::Found(row) => row,
+            Probe::Empty(place) => {
+                let row = self.add(at.key, namespace, map_key);
+                self.slots.occupy(place, tag, row);
+                row
+            }
+        }
+    }
+
+    fn release(&mut self, row: u32) {
+        let tag = self.tag(self.key(row), self.namespace(row), self.map_key(row));
+        self.slots.remove(tag, row);
+        let entry = &mut self.entries[row as usize];
+        self.heap_bytes -= if M::ON_HEAP { entry.map_key.heap_bytes() } else { 0 };
+        let (key, next, previous) = (entry.key, entry.next, entry.previous);
+        entry.key = NO_KEY;
+        match previous {
+            NONE => self.heads[key as usize] = next,
+            previous => self.entries[previous as usize].next = next,
+        }
+        if next != NONE {
+            self.entries[next as usize].previous = previous;
+        }
+        self.free.push(row);
+    }
+
+    #[inline]
+    fn first(&self, key: u32) -> Option<u32> {
+        self.heads.get(key as usize).copied().filter(|row| *row != NONE)
+    }
+
+    #[inline]
+    fn next(&self, row: u32) -> Option<u32> {
+        Some(self.entries[row as usize].next).filter(|row| *row != NONE)
+    }
+
+    #[inline]
+    fn key(&self, row: u32) -> u32 {
+        self.entries[row as usize].key
+    }
+
+    #[inline]
+    fn namespace(&self, row: u32) -> Option<Namespace> {
+        if self.windowed { self.namespaces.get(row as usize).copied() } else { None }
+    }
+
+    #[inline]
+    fn map_key(&self, row: u32) -> &M {
+        &self.entries[row as usize].map_key
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.slots.memory_bytes()
+            + self.entries.memory_bytes()
+            + self.namespaces.memory_bytes()
+            + self.heads.memory_bytes()
+            + self.free.capacity() * size_of::<u32>()
+            + self.heap_bytes
+    }
+}
+
+/// Hashes an entry's address: words folded by multiplication, as key indexes do. Never stored.
+struct EntryHasher(u64);
+
+impl EntryHasher {
+    #[inline]
+    fn word(&mut self, word: u64) {
+        self.0 = fold(self.0 ^ 0x9e37_79b9_7f4a_7c15, word ^ 0xd6e8_feb8_6659_fd93).wrapping_add(word);
+    }
+}
+
+impl Hasher for EntryHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        fold(self.0 ^ 0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some((chunk, tail)) = rest.split_first_chunk::<8>() {
+            self.word(u64::from_le_bytes(*chunk));
+            rest = tail;
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.word(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
+    }
+
+    #[inline]
+    fn write_u8(&mut self, word: u8) {
+        self.word(u64::from(word));
+    }
+
+    #[inline]
+    fn write_u16(&mut self, word: u16) {
+        self.word(u64::from(word));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, word: u32) {
+        self.word(u64::from(word));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.word(word);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.word(word as u64);
+    }
+}

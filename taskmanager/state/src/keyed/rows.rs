@@ -1,0 +1,308 @@
+//! What can be done with the rows of any state without knowing what is in them.
+
+use std::any::Any;
+
+use crate::key_index::KeyIndex;
+use crate::snapshot::PieceSender;
+use crate::types::{StateType, TypeError};
+
+use super::at::{At, Namespace};
+use super::cell::{Cell, List};
+use super::clock::Clock;
+use super::error::StateError;
+use super::restore::RestoredRows;
+use super::row_index::{ByEntry, ByKey, RowIndex};
+use super::table::{Table, TableInfo};
+
+/// The rows of a state, whatever its type.
+pub trait StateRows: Send + 'static {
+    /// What they are of.
+    fn info(&self) -> &TableInfo;
+    /// Whether the key has an entry.
+    fn has(&self, key: u32) -> bool;
+    /// Reads the rows of these keys, so that they are in the cache when they are asked for.
+    fn touch(&self, keys: &[u32]);
+    /// See `Table::freeze`.
+    fn freeze(&mut self, keys: &KeyIndex, sender: PieceSender, clock: &Clock) -> Result<(), TypeError>;
+    /// See `Table::advance`.
+    fn advance(&mut self, keys: &KeyIndex, items: usize) -> Result<bool, TypeError>;
+    /// See `Table::flush_saved`; only where there is something to flush.
+    fn flush_saved(&mut self, keys: &KeyIndex, at_least: usize) -> Result<(), TypeError>;
+    /// See `Table::abandon`.
+    fn abandon(&mut self);
+    /// Takes rows out of a snapshot.
+    fn restore(&mut self, rows: &RestoredRows<'_>, clock: &Clock) -> Result<(), Box<StateError>>;
+    /// Removes what has expired among the next `rows` rows.
+    fn clean(&mut self, at: &At, rows: usize);
+    /// Appends the keys of rows that became empty since the last call.
+    fn drain_emptied(&mut self, keys: &mut Vec<u32>);
+    /// Bytes held.
+    fn memory_bytes(&self) -> usize;
+    /// Entries that are there; those that have expired and were not removed yet are among them.
+    fn entries(&self) -> usize;
+}
+
+/// Rows that a table has to have for touching them ahead to pay.
+const TOUCH_ROWS_MIN: usize = 1 << 13;
+
+impl<I: RowIndex, C: Cell> StateRows for Table<I, C> {
+    fn info(&self) -> &TableInfo {
+        &self.info
+    }
+
+    fn has(&self, key: u32) -> bool {
+        Table::has(self, key)
+    }
+
+    fn touch(&self, keys: &[u32]) {
+        if self.cells.len() >= TOUCH_ROWS_MIN {
+            let touched = keys.iter().filter_map(|key| self.index.first(*key)).filter(|row| self.row(*row).is_some());
+            std::hint::black_box(touched.count());
+        }
+    }
+
+    fn freeze(&mut self, keys: &KeyIndex, sender: PieceSender, clock: &Clock) -> Result<(), TypeError> {
+        let expired_up_to = self.info.ttl.and_then(|ttl| ttl.expired_up_to(clock.now(ttl.time)));
+        Table::freeze(self, keys, sender, expired_up_to)
+    }
+
+    fn advance(&mut self, keys: &KeyIndex, items: usize) -> Result<bool, TypeError> {
+        Table::advance(self, keys, items)
+    }
+
+    fn flush_saved(&mut self, keys: &KeyIndex, at_least: usize) -> Result<(), TypeError> {
+        if self.frozen.saved_len() >= at_least.max(1) { Table::flush_saved(self, keys) } else { Ok(()) }
+    }
+
+    fn abandon(&mut self) {
+        Table::abandon(self);
+    }
+
+    fn restore(&mut self, rows: &RestoredRows<'_>, clock: &Clock) -> Result<(), Box<StateError>> {
+        Table::restore(self, rows, clock)
+    }
+
+    fn clean(&mut self, at: &At, rows: usize) {
+        Table::clean(self, at, rows);
+    }
+
+    fn drain_emptied(&mut self, keys: &mut Vec<u32>) {
+        keys.append(&mut self.emptied);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        Table::memory_bytes(self)
+    }
+
+    fn entries(&self) -> usize {
+        self.entries
+    }
+}
+
+/// The rows of a state that is no map: by key alone, or by key and window.
+pub(crate) enum Cells<C: Cell> {
+    Keyed(Table<ByKey, C>),
+    Windowed(Table<ByEntry<()>, C>),
+}
+
+/// Does the same with both.
+macro_rules! either {
+    ($cells:expr, $table:ident => $does:expr) => {
+        match $cells {
+            Cells::Keyed($table) => $does,
+            Cells::Windowed($table) => $does,
+        }
+    };
+}
+
+impl<C: Cell> Cells<C> {
+    pub(super) fn new(info: TableInfo) -> Self {
+        match info.schema.windowed {
+            true => Self::Windowed(Table::new(info, ByEntry::new(true))),
+            false => Self::Keyed(Table::new(info, ByKey)),
+        }
+    }
+
+    /// See `Table::read`.
+    #[inline]
+    pub(super) fn read(&mut self, at: &At) -> Option<&C> {
+        either!(self, table => table.read(at, &()))
+    }
+
+    /// See `Table::replace`.
+    #[inline]
+    pub(super) fn replace(&mut self, at: &At, cell: C) {
+        either!(self, table => table.replace(at, &(), cell));
+    }
+
+    /// See `Table::update`.
+    #[inline]
+    pub(super) fn update<R>(&mut self, at: &At, change: impl FnOnce(&mut C) -> R) -> R {
+        either!(self, table => table.update(at, &(), change))
+    }
+
+    /// See `Table::remove`.
+    #[inline]
+    pub(super) fn remove(&mut self, at: &At) {
+        either!(self, table => table.remove(at, &()));
+    }
+
+    /// Takes the entry's cell out, unless it has expired.
+    pub(super) fn take(&mut self, at: &At) -> Option<C> {
+        let cell = self.read(at).cloned();
+        self.remove(at);
+        cell
+    }
+
+    /// The namespaces in which the current key has an entry, ascending.
+    pub(super) fn namespaces(&mut self, at: &At) -> Vec<Namespace> {
+        either!(self, table => table.namespaces(at))
+    }
+
+    /// Calls `visit` with each entry that has not expired: its key and namespace.
+    pub(super) fn each(&mut self, at: &At, mut visit: impl FnMut(u32, Option<Namespace>, &C)) {
+        either!(self, table => table.each(at, |key, namespace, _, cell| visit(key, namespace, cell)));
+    }
+}
+
+impl<T: StateType> Cells<List<T>> {
+    /// See `Table::append`.
+    #[inline]
+    pub(super) fn append(&mut self, at: &At, item: T) -> Result<(), Box<StateError>> {
+        either!(self, table => table.append(at, &(), item))
+    }
+
+    /// See `Table::living`.
+    #[inline]
+    pub(super) fn living(&mut self, at: &At) -> &[T] {
+        either!(self, table => table.living(at, &()))
+    }
+
+    /// Calls `visit` with the elements that have not expired of each key and namespace.
+    pub(super) fn each_living(&mut self, at: &At, mut visit: impl FnMut(u32, Option<Namespace>, &[T])) {
+        let clock = at.clock;
+        let expired_up_to = self.info().ttl.and_then(|ttl| ttl.expired_up_to(clock.now(ttl.time)));
+        self.each(at, |key, namespace, list| {
+            visit(key, namespace, &list.items()[expired_up_to.map_or(0, |time| list.first_after(time))..]);
+        });
+    }
+}
+
+impl<C: Cell> StateRows for Cells<C> {
+    fn info(&self) -> &TableInfo {
+        either!(self, table => table.info())
+    }
+
+    fn has(&self, key: u32) -> bool {
+        either!(self, table => table.has(key))
+    }
+
+    fn touch(&self, keys: &[u32]) {
+        either!(self, table => table.touch(keys));
+    }
+
+    fn freeze(&mut self, keys: &KeyIndex, sender: PieceSender, clock: &Clock) -> Result<(), TypeError> {
+        either!(self, table => StateRows::freeze(table, keys, sender, clock))
+    }
+
+    fn advance(&mut self, keys: &KeyIndex, items: usize) -> Result<bool, TypeError> {
+        either!(self, table => table.advance(keys, items))
+    }
+
+    fn flush_saved(&mut self, keys: &KeyIndex, at_least: usize) -> Result<(), TypeError> {
+        either!(self, table => StateRows::flush_saved(table, keys, at_least))
+    }
+
+    fn abandon(&mut self) {
+        either!(self, table => table.abandon());
+    }
+
+    fn restore(&mut self, rows: &RestoredRows<'_>, clock: &Clock) -> Result<(), Box<StateError>> {
+        either!(self, table => table.restore(rows, clock))
+    }
+
+    fn clean(&mut self, at: &At, rows: usize) {
+        either!(self, table => table.clean(at, rows));
+    }
+
+    fn drain_emptied(&mut self, keys: &mut Vec<u32>) {
+        either!(self, table => table.drain_emptied(keys));
+    }
+
+    fn memory_bytes(&self) -> usize {
+        either!(self, table => table.memory_bytes())
+    }
+
+    fn entries(&self) -> usize {
+        either!(self, table => StateRows::entries(table))
+    }
+}
+
+/// A state: its rows, and the functions or defaults that the program gave.
+pub(crate) struct State<R: StateRows, L: Send + 'static> {
+    pub(super) rows: R,
+    pub(super) logic: L,
+}
+
+/// A state of any type, from which its handle gets the typed one back.
+pub trait AnyState: Any + Send {
+    #[doc(hidden)]
+    fn rows(&self) -> &dyn StateRows;
+    #[doc(hidden)]
+    fn rows_mut(&mut self) -> &mut dyn StateRows;
+}
+
+impl<R: StateRows, L: Send + 'static> AnyState for State<R, L> {
+    fn rows(&self) -> &dyn StateRows {
+        &self.rows
+    }
+
+    fn rows_mut(&mut self) -> &mut dyn StateRows {
+        &mut self.rows
+    }
+}
+
+impl<I: RowIndex, C: Cell> Table<I, C> {
+    /// The namespaces in which the current key has an entry that has not expired, ascending.
+    pub(super) fn namespaces(&mut self, at: &At) -> Vec<Namespace> {
+        let mut namespaces = Vec::new();
+        let mut next = self.index.first(at.key);
+        while let Some(row) = next {
+            next = self.index.next(row);
+            if self.row(row).is_some() && !self.is_expired(at, row) {
+                namespaces.extend(self.index.namespace(row));
+            }
+        }
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        namespaces
+    }
+
+    /// Counts reading the current key's entries as touching them, where that is asked for.
+    pub(super) fn touch_all(&mut self, at: &At) {
+        if self.stamps.is_some() {
+            let mut next = self.first_of(at);
+            while let Some(row) = next {
+                next = self.next_of(at, row);
+                self.read_stamped(at, row);
+            }
+        }
+    }
+
+    /// The current key's entries that have not expired, in its namespace.
+    pub(super) fn entries_of(&self, at: &At) -> impl Iterator<Item = (&I::MapKey, &C)> {
+        let at = *at;
+        let rows = std::iter::successors(self.first_of(&at), move |row| self.next_of(&at, *row));
+        let living = rows.filter(move |row| !self.has_expired(&at, *row));
+        living.filter_map(|row| Some((self.index.map_key(row), self.row(row)?)))
+    }
+
+    /// Calls `visit` with each entry that has not expired, of all keys and namespaces.
+    pub(super) fn each(&mut self, at: &At, mut visit: impl FnMut(u32, Option<Namespace>, &I::MapKey, &C)) {
+        for row in 0..self.cells.len() as u32 {
+            if self.row(row).is_some() && !self.is_expired(at, row) {
+                visit(self.index.key(row), self.index.namespace(row), self.index.map_key(row), &self.cells[row as usize]);
+            }
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! The keyed state of one operator: its keys, its current key, and its states.
+
+use std::any::{Any, type_name};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::compute::filter_record_batch;
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::{CheckpointId, Uid};
+use levada_common::keys::{KeyGroupRange, key_group, key_groups, key_hash};
+use levada_common::types::Column;
+
+use crate::descriptor::{BindError, Binder, Bindings, Bound, Descriptor, StateId};
+use crate::format::KEY_PREFIX;
+use crate::key_index::KeyIndex;
+use crate::rows::Rows;
+use crate::snapshot::{StateMeta, StatePart, pieces};
+use crate::types::TypeError;
+
+use super::at::{At, NO_KEY, Namespace};
+use super::budget::HeapBudget;
+use super::clock::Clock;
+use super::error::{StateError, StateName, StateResult};
+use super::restore::RestoredRows;
+use super::rows::{AnyState, StateRows};
+use super::table::TableInfo;
+
+/// Items that a barrier saves of each state at once: all of a small one.
+const BARRIER_ITEMS: usize = 1024;
+
+/// Items that the cursor of a snapshot saves of each state between two batches, about a quarter of a millisecond.
+const BACKGROUND_ITEMS: usize = 4096;
+
+/// Rows that were saved before they changed and may wait until more come.
+const SAVED_ROWS_MAX: usize = 8192;
+
+/// Rows whose values are read ahead: they have to stay in the nearest cache until the function comes to them.
+const TOUCHED_ROWS: usize = 256;
+
+/// Rows of each state with a time to live that are looked at after a batch.
+const CLEANED_ROWS: usize = 256;
+
+/// Whose state it is.
+#[derive(Debug, Clone)]
+pub struct KeyedOptions {
+    /// The operator.
+    pub uid: Uid,
+    /// The key's columns, without a prefix.
+    pub keys: Vec<Column>,
+    /// The key groups that are this subtask's.
+    pub key_groups: KeyGroupRange,
+    /// Number of key groups of the job.
+    pub max_parallelism: u32,
+    /// The memory that is shared with all other heap states of the TaskManager.
+    pub budget: Arc<HeapBudget>,
+}
+
+/// The keyed state of one operator.
+///
+/// Contract: used by one thread. Descriptors are bound first, then snapshots restored. Around each batch stand `enter` and
+/// `finish_batch`; between them `set_row` (or `set_current`) says whose state the handles mean. Barriers fall between batches.
+pub struct KeyedState {
+    options: KeyedOptions,
+    keys: KeyIndex,
+    at: At,
+    /// The key of each row of the batch.
+    ids: Vec<u32>,
+    bindings: Bindings,
+    states: Vec<BoundState>,
+    /// Keys that came since the last `finish_batch`.
+    arrived: Vec<u32>,
+    /// Keys that may have nothing any more.
+    doubtful: Vec<u32>,
+    /// Bytes charged to the budget.
+    charged: usize,
+    /// The checkpoint of the last barrier.
+    checkpoint: Option<CheckpointId>,
+}
+
+struct BoundState {
+    windowed: bool,
+    state: Box<dyn AnyState>,
+}
+
+impl KeyedState {
+    /// Without keys and states.
+    ///
+    /// Contract: the key's columns are of types for which `levada_common::keys::is_key_type` holds.
+    pub fn new(options: KeyedOptions) -> Self {
+        let types: Vec<_> = options.keys.iter().map(|key| key.ty.to_arrow()).collect();
+        Self {
+            keys: KeyIndex::new(&types),
+            options,
+            at: At { key: NO_KEY, namespace: None, clock: Clock::default() },
+            ids: Vec::new(),
+            bindings: Bindings::new(),
+            states: Vec::new(),
+            arrived: Vec::new(),
+            doubtful: Vec::new(),
+            charged: 0,
+            checkpoint: None,
+        }
+    }
+
+    /// Gives the keys of a batch ids, which `ids` shows; there is no current key until one is set.
+    ///
+    /// Shape: `keys` as in `KeyedOptions`, `rows` long each.
+    pub fn enter(&mut self, keys: &[ArrayRef], rows: usize) -> StateResult<()> {
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.clear();
+        self.intern(keys, rows, &mut ids);
+        self.ids = ids;
+        self.at.key = NO_KEY;
+        Ok(())
+    }
+
+    /// Appends the id of each row's key, for keys that come by another way than a batch: timers that are restored.
+    ///
+    /// Shape: as in `enter`. Contract: a key that has neither state nor timers at the next `finish_batch` loses its id.
+    pub fn intern(&mut self, keys: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+        let before = self.keys.len() as u32;
+        self.keys.intern(keys, rows, ids);
+        self.arrived.extend(before..self.keys.len() as u32);
+        self.keys.drain_reused(&mut self.arrived);
+    }
+
+    /// The key of each row of the batch that was entered last.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Makes the key of this row of the batch the current one.
+    ///
+    /// Contract: the row is one of the batch that was entered last.
+    #[inline]
+    pub fn set_row(&mut self, row: usize) {
+        self.at.key = self.ids[row];
+        if row.is_multiple_of(TOUCHED_ROWS) {
+            self.touch(row);
+        }
+    }
+
+    /// Reads what the next rows will ask for: loads of one short loop overlap, those of a function's rows hardly.
+    #[inline(never)]
+    fn touch(&self, row: usize) {
+        let ids = &self.ids[row..self.ids.len().min(row + TOUCHED_ROWS)];
+        for bound in &self.states {
+            bound.state.rows().touch(ids);
+        }
+    }
+
+    /// Makes the key with this id the current one.
+    ///
+    /// Contract: the id is that of a key of the batch, or of one that has state or timers.
+    #[inline]
+    pub fn set_current(&mut self, key: u32) {
+        self.at.key = key;
+    }
+
+    /// The id of the current key.
+    pub fn current(&self) -> Option<u32> {
+        Some(self.at.key).filter(|key| *key != NO_KEY)
+    }
+
+    /// The columns of these keys.
+    pub fn key_columns(&self, keys: &[u32]) -> Vec<ArrayRef> {
+        self.keys.keys(Rows::Ids(keys))
+    }
+
+    /// Says which window's values the handles of windowed states mean; other states do not look at it.
+    #[inline]
+    pub fn set_namespace(&mut self, namespace: Option<Namespace>) {
+        self.at.namespace = namespace;
+    }
+
+    /// Says what time it is.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.at.clock = clock;
+    }
+
+    /// The event time of the current row, which what it touches is stamped with where the time to live is in event time.
+    #[inline]
+    pub fn set_row_time(&mut self, row_ms: i64) {
+        self.at.clock.row_ms = row_ms;
+    }
+
+    /// These keys may have nothing any more: their timers have fired. The next `finish_batch` looks at them.
+    pub fn reconsider(&mut self, keys: &[u32]) {
+        self.doubtful.extend_from_slice(keys);
+    }
+
+    /// Ends a batch, or a round of timers: forgets keys that have nothing, removes some of what has expired, charges the memory.
+    /// `has_timers` says whether a key has timers and must stay.
+    ///
+    /// Errors: over the memory's limit; values that cannot become columns. The task fails by both.
+    pub fn finish_batch(&mut self, has_timers: impl Fn(u32) -> bool) -> StateResult<()> {
+        self.at.key = NO_KEY;
+        for BoundState { state, .. } in &mut self.states {
+            let rows = state.rows_mut();
+            if rows.info().ttl.is_some() {
+                rows.clean(&self.at, CLEANED_ROWS);
+            }
+            rows.drain_emptied(&mut self.doubtful);
+        }
+        self.forget_keys(has_timers)?;
+        self.each_state(|rows, keys| rows.flush_saved(keys, SAVED_ROWS_MAX))?;
+        self.charge()
+    }
+
+    /// Forgets those keys that came or lost something and have nothing now.
+    fn forget_keys(&mut self, has_timers: impl Fn(u32) -> bool) -> StateResult<()> {
+        let Self { arrived, doubtful, states, .. } = self;
+        let is_idle = |key: &u32| !has_timers(*key) && !states.iter().any(|bound| bound.state.rows().has(*key));
+        doubtful.retain(is_idle);
+        doubtful.extend(arrived.drain(..).filter(is_idle));
+        if self.doubtful.is_empty() {
+            return Ok(());
+        }
+        let mut doubtful = std::mem::take(&mut self.doubtful);
+        doubtful.sort_unstable();
+        doubtful.dedup();
+        self.each_state(|rows, keys| rows.flush_saved(keys, 1))?;
+        doubtful.drain(..).for_each(|key| self.keys.remove(key));
+        self.doubtful = doubtful;
+        Ok(())
+    }
+
+    fn charge(&mut self) -> StateResult<()> {
+        let bytes = self.memory_bytes();
+        let is_within = self.options.budget.charge(self.charged, bytes);
+        self.charged = bytes;
+        if is_within { Ok(()) } else { Err(self.over_budget(bytes)) }
+    }
+
+    #[cold]
+    fn over_budget(&self, bytes: usize) -> Box<StateError> {
+        let sizes = self.states.iter().map(|bound| bound.state.rows()).map(|rows| (rows.memory_bytes(), rows.info()));
+        let (state_bytes, state) = match sizes.max_by_key(|(bytes, _)| *bytes) {
+            Some((bytes, info)) => (bytes, info.name.state.clone()),
+            None => (0, String::new()),
+        };
+        let (used, limit) = (self.options.budget.used(), self.options.budget.limit());
+        Box::new(StateError::OverBudget { uid: self.options.uid.clone(), bytes, state, state_bytes, used, limit })
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        let states: usize = self.states.iter().map(|bound| bound.state.rows().memory_bytes()).sum();
+        let ids = (self.ids.capacity() + self.arrived.capacity() + self.doubtful.capacity()) * size_of::<u32>();
+        self.keys.memory_bytes() + states + ids
+    }
+
+    /// Number of keys.
+    pub fn keys(&self) -> usize {
+        self.keys.live()
+    }
+
+    /// Entries of each state by its name; what has expired and was not removed yet is counted.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.states.iter().map(|bound| bound.state.rows()).map(|rows| (rows.info().name.state.as_str(), rows.entries()))
+    }
+
+    fn each_state(&mut self, mut does: impl FnMut(&mut dyn StateRows, &KeyIndex) -> Result<(), TypeError>) -> StateResult<()> {
+        for BoundState { state, .. } in &mut self.states {
+            let rows = state.rows_mut();
+            does(rows, &self.keys).map_err(|source| of_type(rows.info(), source))?;
+        }
+        Ok(())
+    }
+}
+
+/// Snapshots.
+impl KeyedState {
+    /// The synchronous part of a snapshot: independent of how much there is.
+    ///
+    /// Shape of the pieces: `key.<name>` ..., `namespace` where the state is windowed, the columns of a map's key, `_index` of a
+    /// list's element, the columns of the value, `_ttl` where it has a time to live.
+    /// Contract: between two batches. What has expired is left out.
+    pub fn snapshot(&mut self, checkpoint: CheckpointId) -> StateResult<Vec<StatePart>> {
+        self.checkpoint = Some(checkpoint);
+        let clock = self.at.clock;
+        let mut parts = Vec::with_capacity(self.states.len());
+        self.each_state(|rows, keys| {
+            let (sender, reader) = pieces();
+            rows.freeze(keys, sender, &clock)?;
+            rows.advance(keys, BARRIER_ITEMS)?;
+            let TableInfo { name, schema, .. } = rows.info();
+            let (uid, name, schema) = (name.uid.clone(), name.state.clone(), Arc::clone(schema));
+            parts.push(StatePart { meta: StateMeta { uid, name, kind: StateKind::Keyed, schema }, contents: reader.into() });
+            Ok(())
+        })?;
+        Ok(parts)
+    }
+
+    /// Saves further pieces of a running snapshot; answers whether more remain.
+    pub fn background(&mut self) -> StateResult<bool> {
+        let mut remains = false;
+        self.each_state(|rows, keys| {
+            remains |= rows.advance(keys, BACKGROUND_ITEMS)?;
+            Ok(())
+        })?;
+        Ok(remains)
+    }
+
+    /// Gives a snapshot up whose checkpoint was.
+    pub fn notify(&mut self, checkpoint: CheckpointId, completed: bool) {
+        if !completed && self.checkpoint == Some(checkpoint) {
+            self.states.iter_mut().for_each(|bound| bound.state.rows_mut().abandon());
+        }
+    }
+
+    /// Takes a state out of a snapshot, one part after the other, whoever wrote them. Rows of other subtasks are left out.
+    ///
+    /// Contract: after binding, before the first batch; the clock is set. Errors: a state that was not bound, columns that are
+    /// missing or of another type.
+    pub fn restore(&mut self, name: &str, batches: &[RecordBatch]) -> StateResult<()> {
+        let name = StateName { uid: self.options.uid.clone(), state: name.into() };
+        let Some(id) = self.bindings.find(&name.state) else { return Err(Box::new(StateError::Unclaimed { name })) };
+        let mut ids = Vec::new();
+        for batch in batches {
+            let (batch, keys) = self.own_rows(&name, batch)?;
+            ids.clear();
+            self.intern(&keys, batch.num_rows(), &mut ids);
+            let rows = RestoredRows { batch: &batch, keys: &ids };
+            self.states[id.0].state.rows_mut().restore(&rows, &self.at.clock)?;
+        }
+        self.charge()
+    }
+
+    /// The rows of this subtask's key groups, and their key columns.
+    fn own_rows(&self, name: &StateName, batch: &RecordBatch) -> StateResult<(RecordBatch, Vec<ArrayRef>)> {
+        let refuse = |problem| Box::new(StateError::Restore { name: name.clone(), problem });
+        let keys_of = |batch: &RecordBatch| {
+            let column = |key: &Column| {
+                let named = format!("{KEY_PREFIX}{}", key.name);
+                let found = batch.column_by_name(&named).cloned();
+                let column = found.ok_or_else(|| refuse(format!("its snapshot has no key column \"{}\"", key.name)))?;
+                match *column.data_type() == key.ty.to_arrow() {
+                    true => Ok(column),
+                    false => {
+                        let (key, found, expected) = (&key.name, column.data_type(), &key.ty);
+                        Err(refuse(format!("its key column \"{key}\" is {found}, the program's is {expected}")))
+                    }
+                }
+            };
+            self.options.keys.iter().map(column).collect::<StateResult<Vec<_>>>()
+        };
+        let keys = keys_of(batch)?;
+        let mut groups = Vec::with_capacity(batch.num_rows());
+        match keys.is_empty() {
+            true => groups.resize(batch.num_rows(), key_group(key_hash(&[]), self.options.max_parallelism)),
+            false => key_groups(&keys, self.options.max_parallelism, &mut groups),
+        }
+        if groups.iter().all(|group| self.options.key_groups.contains(*group)) {
+            return Ok((batch.clone(), keys));
+        }
+        let own: BooleanArray = groups.iter().map(|group| Some(self.options.key_groups.contains(*group))).collect();
+        let batch = filter_record_batch(batch, &own).map_err(|error: ArrowError| refuse(error.to_string()))?;
+        let keys = keys_of(&batch)?;
+        Ok((batch, keys))
+    }
+}
+
+/// Access by handles.
+impl KeyedState {
+    /// The state of this place, and where the access goes.
+    ///
+    /// Errors: no current key, no namespace for a windowed state, another state's handle.
+    #[inline]
+    pub(super) fn open<S: AnyState>(&mut self, id: StateId) -> StateResult<(&mut S, &At)> {
+        let Some(BoundState { windowed, state }) = self.states.get_mut(id.0) else {
+            return Err(foreign::<S>(&self.options.uid));
+        };
+        if self.at.key == NO_KEY || *windowed && self.at.namespace.is_none() {
+            return Err(nowhere(state.rows().info(), &self.at));
+        }
+        let state: &mut dyn Any = &mut **state;
+        match state.downcast_mut() {
+            Some(state) => Ok((state, &self.at)),
+            None => Err(foreign::<S>(&self.options.uid)),
+        }
+    }
+
+    /// The state of this place, for accesses to all keys.
+    ///
+    /// Errors: another state's handle.
+    pub(super) fn open_all<S: AnyState>(&mut self, id: StateId) -> StateResult<(&mut S, &At)> {
+        let state = self.states.get_mut(id.0).map(|bound| &mut *bound.state as &mut dyn Any);
+        match state.and_then(|state| state.downcast_mut()) {
+            Some(state) => Ok((state, &self.at)),
+            None => Err(foreign::<S>(&self.options.uid)),
+        }
+    }
+}
+
+impl Binder for KeyedState {
+    fn bind(&mut self, descriptor: &dyn Descriptor) -> Result<StateId, BindError> {
+        let signature = descriptor.signature()?;
+        let mut schema = signature.declaration().schema.clone();
+        schema.keys = self.options.keys.clone();
+        let windowed = schema.windowed;
+        let name = StateName { uid: self.options.uid.clone(), state: descriptor.name().into() };
+        let Some(state) = descriptor.keyed_state(TableInfo::new(name, schema, signature.ttl(), self.options.max_parallelism))
+        else {
+            let remedy = "bind it as operator state";
+            return Err(BindError::Kind { name: descriptor.name().into(), found: signature.declaration().kind.name(), remedy });
+        };
+        match self.bindings.bind(descriptor)? {
+            Bound::Known(id) => Ok(id),
+            Bound::New(id) => {
+                self.states.push(BoundState { windowed, state });
+                Ok(id)
+            }
+        }
+    }
+}
+
+impl Drop for KeyedState {
+    fn drop(&mut self) {
+        self.options.budget.charge(self.charged, 0);
+    }
+}
+
+impl std::fmt::Debug for KeyedState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.entries().map(|(name, _)| name).collect();
+        f.debug_struct("KeyedState").field("uid", &self.options.uid).field("keys", &self.keys()).field("states", &names).finish()
+    }
+}
+
+fn of_type(info: &TableInfo, source: TypeError) -> Box<StateError> {
+    Box::new(StateError::Type { name: info.name.clone(), source })
+}
+
+#[cold]
+fn foreign<S>(uid: &Uid) -> Box<StateError> {
+    Box::new(StateError::ForeignHandle { uid: uid.clone(), handle: type_name::<S>() })
+}
+
+#[cold]
+fn nowhere(info: &TableInfo, at: &At) -> Box<StateError> {
+    let name = info.name.clone();
+    Box::new(if at.key == NO_KEY { StateError::NoKey { name } } else { StateError::NoNamespace { name } })
+}
