@@ -57,6 +57,17 @@ impl FrozenRows {
         self.cursor = 0;
     }
 
+    /// Starts a snapshot of those of the table's rows whose bit is set in `rows`, words of 64.
+    ///
+    /// Contract: none is running.
+    pub fn freeze_these(&mut self, rows: &[u64]) {
+        self.freeze();
+        for (at, word) in self.bits.iter_mut().enumerate() {
+            // A row that is not meant counts as saved.
+            *word = !rows.get(at).copied().unwrap_or(0) ^ self.meaning;
+        }
+    }
+
     /// Whether rows may still be unsaved.
     pub fn is_running(&self) -> bool {
         self.end > 0

@@ -3,6 +3,7 @@
 use levada_common::fault::{Fault, Faulty, Retry};
 use levada_common::ids::Uid;
 
+use crate::cold::ColdError;
 use crate::types::TypeError;
 
 /// Which state of which operator is meant.
@@ -83,6 +84,15 @@ pub enum StateError {
         /// The limit of all states in the TaskManager.
         limit: usize,
     },
+    /// The cold store failed.
+    #[error("{name}: the store behind the operator's memory failed")]
+    Cold {
+        /// The state.
+        name: StateName,
+        /// Why.
+        #[source]
+        source: ColdError,
+    },
     /// A snapshot of a state that the program does not have.
     #[error("the snapshot has {name}, which the program does not bind: drop it with --drop-state {}/{}", .name.uid, .name.state)]
     Unclaimed {
@@ -102,13 +112,17 @@ pub enum StateError {
 impl Faulty for StateError {
     fn fault(&self) -> Fault {
         match self {
+            Self::Cold { source, .. } => source.fault(),
             Self::Restore { .. } => Fault::Internal,
             _ => Fault::User,
         }
     }
 
     fn retry(&self) -> Retry {
-        Retry::Never
+        match self {
+            Self::Cold { source, .. } => source.retry(),
+            _ => Retry::Never,
+        }
     }
 }
 

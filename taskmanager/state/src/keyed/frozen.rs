@@ -5,6 +5,7 @@
 //! never copied because it grows: its length at the barrier is noted, and what stood there then still stands there. A list of
 //! any length leaves in pieces of bounded size. Must never know where pieces go.
 
+use crate::cold::Change;
 use crate::freeze::FrozenRows;
 use crate::key_index::KeyIndex;
 use crate::snapshot::PieceSender;
@@ -12,7 +13,7 @@ use crate::types::{StateType, TypeError};
 
 use super::at::Namespace;
 use super::cell::Cell;
-use super::piece::{Owner, PIECE_ITEMS_MAX, PieceBuilder};
+use super::piece::{AddressBuilder, Owner, PIECE_ITEMS_MAX, PieceBuilder};
 use super::row_index::RowIndex;
 use super::table::Table;
 
@@ -24,13 +25,23 @@ pub(crate) struct Frozen<M, C> {
     rows: FrozenRows,
     /// Number of the barrier, from 1.
     epoch: u32,
-    sender: Option<PieceSender>,
+    sink: Option<Sink>,
+    /// What goes to the cold store, until it is taken.
+    outbox: Vec<Change>,
     saved: Vec<Saved<M, C>>,
     saved_bytes: usize,
     /// A list of which only a part has left.
     partial: Option<(u32, Span)>,
     /// What was touched at this time or before had expired at the barrier.
     expired_up_to: Option<i64>,
+}
+
+/// Where what was saved goes.
+enum Sink {
+    /// Into a snapshot: what is there.
+    Pieces(PieceSender),
+    /// Into a cold store: what has changed, and what is gone.
+    Store,
 }
 
 /// A row as it was at the barrier.
@@ -56,7 +67,8 @@ impl<M, C> Default for Frozen<M, C> {
         Self {
             rows: FrozenRows::new(),
             epoch: 0,
-            sender: None,
+            sink: None,
+            outbox: Vec::new(),
             saved: Vec::new(),
             saved_bytes: 0,
             partial: None,
@@ -69,7 +81,7 @@ impl<M, C> Frozen<M, C> {
     /// Whether a snapshot is running.
     #[inline]
     pub(super) fn is_running(&self) -> bool {
-        self.sender.is_some()
+        self.sink.is_some()
     }
 
     /// Number of the last barrier.
@@ -98,11 +110,20 @@ impl<M, C> Frozen<M, C> {
         self.rows.memory_bytes() + self.saved.capacity() * size_of::<Saved<M, C>>() + self.saved_bytes
     }
 
-    fn end(&mut self) -> Option<PieceSender> {
+    /// What was sent to the store since the last call.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    fn is_of_store(&self) -> bool {
+        matches!(self.sink, Some(Sink::Store))
+    }
+
+    fn end(&mut self) -> Option<Sink> {
         self.saved = Vec::new();
         self.saved_bytes = 0;
         self.partial = None;
-        self.sender.take()
+        self.sink.take()
     }
 }
 
@@ -116,17 +137,30 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         frozen.rows.resize(self.cells.len());
         frozen.rows.freeze();
         frozen.epoch += 1;
-        frozen.sender = Some(sender);
+        frozen.sink = Some(Sink::Pieces(sender));
         frozen.expired_up_to = expired_up_to;
         Ok(())
     }
 
+    /// Starts sending what has changed to the cold store, as it is now.
+    ///
+    /// Contract: the table is in front of one, and nothing is being sent.
+    pub(super) fn freeze_dirty(&mut self, expired_up_to: Option<i64>) {
+        let dirty = self.cold.as_mut().map(|cold| cold.dirty.take_words()).unwrap_or_default();
+        let frozen = &mut self.frozen;
+        frozen.rows.resize(self.cells.len());
+        frozen.rows.freeze_these(&dirty);
+        frozen.epoch += 1;
+        frozen.sink = Some(Sink::Store);
+        frozen.expired_up_to = expired_up_to;
+    }
+
     /// Saves about `items` further items, none while the background has enough to do; answers whether more remain.
     pub(super) fn advance(&mut self, keys: &KeyIndex, items: usize) -> Result<bool, TypeError> {
-        match &self.frozen.sender {
+        match &self.frozen.sink {
             None => return Ok(false),
-            Some(sender) if sender.is_abandoned() => self.abandon(),
-            Some(sender) if sender.is_full() => return Ok(true),
+            Some(Sink::Pieces(sender)) if sender.is_abandoned() => self.abandon(),
+            Some(Sink::Pieces(sender)) if sender.is_full() => return Ok(true),
             Some(_) => self.save_next(keys, items)?,
         }
         Ok(self.frozen.is_running())
@@ -142,20 +176,29 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     pub(super) fn flush_saved(&mut self, keys: &KeyIndex) -> Result<(), TypeError> {
         let saved = std::mem::take(&mut self.frozen.saved);
         self.frozen.saved_bytes = 0;
-        let mut piece = self.piece();
+        let (mut piece, mut gone) = (self.piece(), AddressBuilder::new());
+        let is_of_store = self.frozen.is_of_store();
         for Saved { key, namespace, map_key, cell, mut span, stamp } in saved {
             let owner = Owner { key, namespace, map_key: &map_key };
+            if is_of_store && span.replaces::<C>() {
+                gone.push(&owner);
+            }
             while push_items(&mut piece, &owner, &cell, &mut span, stamp, usize::MAX) {
-                self.send(std::mem::replace(&mut piece, self.piece()), keys)?;
+                let (full, of_full) =
+                    (std::mem::replace(&mut piece, self.piece()), std::mem::replace(&mut gone, AddressBuilder::new()));
+                self.send(full, of_full, keys)?;
             }
         }
-        self.send(piece, keys)
+        self.send(piece, gone, keys)
     }
 
     /// The row has changed from `old` to what it is now.
     #[cold]
     pub(super) fn save_old(&mut self, row: u32, old: C) {
         let Some(span) = self.take_span(row, &old) else { return };
+        if span.is_empty() && !self.frozen.is_of_store() {
+            return;
+        }
         let stamp = self.stamp_of(row);
         let map_key = self.index.map_key(row).clone();
         self.frozen.saved_bytes += old.heap_bytes() + if I::MapKey::ON_HEAP { map_key.heap_bytes() } else { 0 };
@@ -180,11 +223,11 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         if !self.frozen.rows.take(row) {
             return None;
         }
-        self.barrier_span(row, cell)
+        Some(self.barrier_span(row, cell))
     }
 
     /// What of a row's cell was there at the barrier and had not expired.
-    fn barrier_span(&self, row: u32, cell: &C) -> Option<Span> {
+    fn barrier_span(&self, row: u32, cell: &C) -> Span {
         let to = cell.barrier_len(self.frozen.epoch);
         let from = match self.frozen.expired_up_to {
             Some(time) if self.stamp_of(row) != super::piece::STAMP_UNKNOWN => {
@@ -196,7 +239,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             }
             _ => 0,
         };
-        (from < to).then_some(Span { base: from, from, to })
+        Span { base: from, from, to: to.max(from) }
     }
 
     fn stamp_of(&self, row: u32) -> i64 {
@@ -206,36 +249,44 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     fn save_next(&mut self, keys: &KeyIndex, items: usize) -> Result<(), TypeError> {
         self.flush_saved(keys)?;
-        let mut piece = self.piece();
+        let (mut piece, mut gone) = (self.piece(), AddressBuilder::new());
+        let is_of_store = self.frozen.is_of_store();
         let (mut left, mut looks) = (items, items * LOOKS_PER_ITEM);
         while left > 0 && looks > 0 {
             looks -= 1;
-            let next = match self.frozen.partial.take() {
-                Some(partial) => Some(partial),
+            let (row, mut span) = match self.frozen.partial.take() {
+                Some(partial) => partial,
                 None => match self.frozen.rows.take_one() {
                     None => break,
-                    Some(row) => self.row(row).and_then(|cell| self.barrier_span(row, cell)).map(|span| (row, span)),
+                    Some(row) => (row, self.barrier_span(row, &self.cells[row as usize])),
                 },
             };
-            let Some((row, mut span)) = next else { continue };
+            if span.is_empty() && !is_of_store {
+                continue;
+            }
             let owner =
                 Owner { key: self.index.key(row), namespace: self.index.namespace(row), map_key: self.index.map_key(row) };
+            if is_of_store && span.replaces::<C>() {
+                gone.push(&owner);
+            }
             let before = piece.len();
             let is_full = push_items(&mut piece, &owner, &self.cells[row as usize], &mut span, self.stamp_of(row), left);
-            left -= piece.len() - before;
-            if span.from < span.to {
+            left -= (piece.len() - before).max(usize::from(is_of_store)).min(left);
+            if !span.is_empty() {
                 self.frozen.partial = Some((row, span));
             }
             if is_full {
-                self.send(std::mem::replace(&mut piece, self.piece()), keys)?;
+                let (full, of_full) =
+                    (std::mem::replace(&mut piece, self.piece()), std::mem::replace(&mut gone, AddressBuilder::new()));
+                self.send(full, of_full, keys)?;
             }
         }
-        self.send(piece, keys)?;
-        if !self.frozen.rows.is_running()
-            && self.frozen.partial.is_none()
-            && let Some(sender) = self.frozen.end()
-        {
-            sender.finish();
+        self.send(piece, gone, keys)?;
+        if !self.frozen.rows.is_running() && self.frozen.partial.is_none() {
+            match self.frozen.end() {
+                Some(Sink::Pieces(sender)) => sender.finish(),
+                Some(Sink::Store) | None => {}
+            }
         }
         Ok(())
     }
@@ -244,13 +295,33 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         PieceBuilder::new(&self.info.pieces, C::IS_LIST, self.info.ttl.is_some())
     }
 
-    fn send(&self, piece: PieceBuilder<I::MapKey, C::Item>, keys: &KeyIndex) -> Result<(), TypeError> {
-        if piece.len() > 0
-            && let Some(sender) = &self.frozen.sender
-        {
-            sender.send(piece.finish(keys)?);
+    fn send(
+        &mut self,
+        piece: PieceBuilder<I::MapKey, C::Item>,
+        gone: AddressBuilder<I::MapKey>,
+        keys: &KeyIndex,
+    ) -> Result<(), TypeError> {
+        match &mut self.frozen.sink {
+            Some(Sink::Pieces(sender)) if piece.len() > 0 => sender.send(piece.finish(keys)?),
+            Some(Sink::Store) if piece.len() + gone.len() > 0 => {
+                let deletes = if gone.len() > 0 { Some(gone.finish(keys)?) } else { None };
+                let upserts = if piece.len() > 0 { Some(piece.finish(keys)?) } else { None };
+                self.frozen.outbox.push(Change { deletes, upserts });
+            }
+            _ => {}
         }
         Ok(())
+    }
+}
+
+impl Span {
+    fn is_empty(self) -> bool {
+        self.from >= self.to
+    }
+
+    /// Whether the store has to forget what it has of the row before it takes the items.
+    fn replaces<C: Cell>(self) -> bool {
+        self.is_empty() || C::IS_LIST && self.from == self.base
     }
 }
 

@@ -9,18 +9,23 @@
 //! against a plain map).
 
 mod at;
+mod bits;
 mod budget;
 mod cell;
 mod clock;
+mod cold_rows;
 pub mod contract;
 mod error;
 mod frozen;
 pub(crate) mod handles;
+mod here;
+mod overlay;
 mod piece;
 mod restore;
 mod row_index;
 mod rows;
 mod state;
+mod state_overlay;
 mod table;
 
 pub use at::Namespace;

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 
 use crate::key_index::KeyIndex;
-use crate::row_codec::namespace_type;
+use crate::row_codec::{Addresses, namespace_type};
 use crate::rows::Rows;
 use crate::types::{StateType, StateWriter, TypeError};
 
@@ -100,12 +100,7 @@ impl<M: StateType, T: StateType> PieceBuilder<M, T> {
     pub(super) fn finish(self, keys: &KeyIndex) -> Result<RecordBatch, TypeError> {
         let rows = self.keys.len();
         let mut columns = keys.keys(Rows::Ids(&self.keys));
-        if !self.starts.is_empty() {
-            let column = |times: Vec<i64>| Arc::new(TimestampMillisecondArray::from(times)) as ArrayRef;
-            let times = vec![column(self.starts), column(self.ends)];
-            let DataType::Struct(fields) = namespace_type() else { unreachable!("a window is a struct") };
-            columns.push(Arc::new(StructArray::new(fields, times, None)));
-        }
+        columns.extend(windows(self.starts, self.ends));
         self.map_keys.finish(&mut columns)?;
         if self.is_list {
             columns.push(Arc::new(Int64Array::from(self.indexes)));
@@ -116,5 +111,57 @@ impl<M: StateType, T: StateType> PieceBuilder<M, T> {
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(self.schema, columns, &options).expect("columns are those of the schema"))
+    }
+}
+
+/// The column of these windows; none where there is none.
+fn windows(starts: Vec<i64>, ends: Vec<i64>) -> Option<ArrayRef> {
+    if starts.is_empty() {
+        return None;
+    }
+    let column = |times: Vec<i64>| Arc::new(TimestampMillisecondArray::from(times)) as ArrayRef;
+    let DataType::Struct(fields) = namespace_type() else { unreachable!("a window is a struct") };
+    Some(Arc::new(StructArray::new(fields, vec![column(starts), column(ends)], None)))
+}
+
+/// Addresses as columns, the key's as its id until the end.
+pub(super) struct AddressBuilder<M: StateType> {
+    keys: Vec<u32>,
+    starts: Vec<i64>,
+    ends: Vec<i64>,
+    map_keys: M::Writer,
+}
+
+impl<M: StateType> AddressBuilder<M> {
+    pub(super) fn new() -> Self {
+        Self { keys: Vec::new(), starts: Vec::new(), ends: Vec::new(), map_keys: M::writer(0) }
+    }
+
+    /// With one address.
+    pub(super) fn of(owner: &Owner<'_, M>) -> Self {
+        let mut addresses = Self::new();
+        addresses.push(owner);
+        addresses
+    }
+
+    pub(super) fn push(&mut self, owner: &Owner<'_, M>) {
+        self.keys.push(owner.key);
+        if let Some(namespace) = owner.namespace {
+            self.starts.push(namespace.start);
+            self.ends.push(namespace.end);
+        }
+        self.map_keys.push(owner.map_key);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The addresses; those of lists are of everything below their keys.
+    pub(super) fn finish(self, keys: &KeyIndex) -> Result<Addresses, TypeError> {
+        let mut below = Vec::new();
+        self.map_keys.finish(&mut below)?;
+        let namespace = windows(self.starts, self.ends);
+        Ok(Addresses { keys: keys.keys(Rows::Ids(&self.keys)), namespace, below, rows: self.keys.len() })
     }
 }

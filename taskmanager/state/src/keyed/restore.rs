@@ -9,6 +9,7 @@ use crate::row_codec::{INDEX_COLUMN, NAMESPACE_COLUMN, TTL_COLUMN};
 use crate::types::{StateReader, StateType};
 
 use super::at::{At, Namespace};
+use super::bits::Bits;
 use super::cell::Cell;
 use super::clock::Clock;
 use super::error::{StateError, StateResult};
@@ -22,6 +23,8 @@ pub struct RestoredRows<'a> {
     pub(super) batch: &'a RecordBatch,
     /// The id of each row's key.
     pub(super) keys: &'a [u32],
+    /// The window of each row, where no column says it.
+    pub(super) namespaces: Option<&'a [Option<Namespace>]>,
 }
 
 impl RestoredRows<'_> {
@@ -44,6 +47,9 @@ impl RestoredRows<'_> {
     fn namespaces(&self, info: &TableInfo) -> StateResult<Vec<Namespace>> {
         if !info.schema.windowed {
             return Ok(Vec::new());
+        }
+        if let Some(namespaces) = self.namespaces {
+            return Ok(namespaces.iter().flatten().copied().collect());
         }
         let column = self.column(info, NAMESPACE_COLUMN)?;
         let times = |name: &str| {
@@ -89,6 +95,15 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     ///
     /// Errors: columns that are missing or of another type; elements of a list that are missing or come twice.
     pub(super) fn restore(&mut self, rows: &RestoredRows<'_>, clock: &Clock) -> StateResult<()> {
+        self.take_rows(rows, clock, None)
+    }
+
+    /// Takes those of these rows in whose entries the table has not: whose row is in `absent`, or is made here.
+    pub(super) fn take_loaded(&mut self, rows: &RestoredRows<'_>, at: &At, absent: &mut Bits) -> StateResult<()> {
+        self.take_rows(rows, &at.clock, Some(absent))
+    }
+
+    fn take_rows(&mut self, rows: &RestoredRows<'_>, clock: &Clock, mut absent: Option<&mut Bits>) -> StateResult<()> {
         let info = &self.info;
         let map_keys = rows.reader::<I::MapKey>(info, &info.schema.map_key)?;
         let values = rows.reader::<C::Item>(info, &info.schema.values)?;
@@ -96,8 +111,20 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         let indexes = rows.indexes(info, C::IS_LIST)?;
         for (at, key) in rows.keys.iter().enumerate() {
             let place = At { key: *key, namespace: namespaces.get(at).copied(), clock: *clock };
-            let row = self.index.insert(&place, &map_keys.get(at));
+            let map_key = map_keys.get(at);
+            let is_new = !I::BY_KEY && absent.is_some() && self.index.find(&place, &map_key).is_none();
+            let row = self.index.insert(&place, &map_key);
             self.cover(row);
+            if let Some(absent) = &mut absent {
+                if is_new {
+                    absent.set(row);
+                }
+                if !absent.get(row) {
+                    continue;
+                }
+            } else {
+                self.changed(row);
+            }
             let cell = &mut self.cells[row as usize];
             let (len, expected) = (cell.items().len(), indexes.get(at).map_or(0, |index| *index as usize));
             if len != expected {

@@ -16,6 +16,9 @@ pub(crate) trait RowIndex: Send + 'static {
     /// What an entry has besides key and namespace; `()` but for maps.
     type MapKey: StateType;
 
+    /// Whether a row is a key.
+    const BY_KEY: bool;
+
     /// Whether entries have a namespace.
     fn is_windowed(&self) -> bool;
     /// The row of an entry, if it has one.
@@ -44,6 +47,7 @@ pub(crate) struct ByKey;
 
 impl RowIndex for ByKey {
     type MapKey = ();
+    const BY_KEY: bool = true;
 
     fn is_windowed(&self) -> bool {
         false
@@ -182,6 +186,7 @@ impl<M: StateType + Hash + Eq> ByEntry<M> {
 
 impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
     type MapKey = M;
+    const BY_KEY: bool = false;
 
     fn is_windowed(&self) -> bool {
         self.windowed

@@ -2,14 +2,18 @@
 
 use std::any::Any;
 
+use crate::cold::{Change, ColdStateId, Loaded};
 use crate::key_index::KeyIndex;
 use crate::snapshot::PieceSender;
 use crate::types::{StateType, TypeError};
 
 use super::at::{At, Namespace};
+use super::bits::Bits;
 use super::cell::{Cell, List};
 use super::clock::Clock;
+use super::cold_rows::ColdRows;
 use super::error::StateError;
+use super::here::Here;
 use super::restore::RestoredRows;
 use super::row_index::{ByEntry, ByKey, RowIndex};
 use super::table::{Table, TableInfo};
@@ -32,6 +36,24 @@ pub trait StateRows: Send + 'static {
     fn abandon(&mut self);
     /// Takes rows out of a snapshot.
     fn restore(&mut self, rows: &RestoredRows<'_>, clock: &Clock) -> Result<(), Box<StateError>>;
+    /// Puts a cold store behind the rows.
+    fn put_cold(&mut self, cold: ColdRows);
+    /// The state in the cold store, where there is one.
+    fn cold_state(&self) -> Option<ColdStateId>;
+    /// See `Table::drain_unknown`.
+    fn drain_unknown(&mut self, keys: &[u32], unknown: &mut Vec<u32>);
+    /// See `Table::take_keys`.
+    fn take_keys(&mut self, keys: &[u32], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>>;
+    /// See `Table::take_scanned`.
+    fn take_scanned(&mut self, rows: &RestoredRows<'_>, at: &At, absent: &mut Bits) -> Result<(), Box<StateError>>;
+    /// See `Table::freeze_dirty`.
+    fn freeze_dirty(&mut self, clock: &Clock);
+    /// See `Frozen::take_changes`.
+    fn take_changes(&mut self) -> Vec<Change>;
+    /// See `Table::is_clean`.
+    fn is_clean(&self, key: u32) -> bool;
+    /// See `Table::evict`.
+    fn evict(&mut self, key: u32);
     /// Removes what has expired among the next `rows` rows.
     fn clean(&mut self, at: &At, rows: usize);
     /// Appends the keys of rows that became empty since the last call.
@@ -82,6 +104,43 @@ impl<I: RowIndex, C: Cell> StateRows for Table<I, C> {
         Table::restore(self, rows, clock)
     }
 
+    fn put_cold(&mut self, cold: ColdRows) {
+        self.cold = Some(cold);
+    }
+
+    fn cold_state(&self) -> Option<ColdStateId> {
+        self.cold.as_ref().map(|cold| cold.state)
+    }
+
+    fn drain_unknown(&mut self, keys: &[u32], unknown: &mut Vec<u32>) {
+        Table::drain_unknown(self, keys, unknown);
+    }
+
+    fn take_keys(&mut self, keys: &[u32], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>> {
+        Table::take_keys(self, keys, loaded, at)
+    }
+
+    fn take_scanned(&mut self, rows: &RestoredRows<'_>, at: &At, absent: &mut Bits) -> Result<(), Box<StateError>> {
+        Table::take_scanned(self, rows, at, absent)
+    }
+
+    fn freeze_dirty(&mut self, clock: &Clock) {
+        let expired_up_to = self.info.ttl.and_then(|ttl| ttl.expired_up_to(clock.now(ttl.time)));
+        Table::freeze_dirty(self, expired_up_to);
+    }
+
+    fn take_changes(&mut self) -> Vec<Change> {
+        self.frozen.take_changes()
+    }
+
+    fn is_clean(&self, key: u32) -> bool {
+        Table::is_clean(self, key)
+    }
+
+    fn evict(&mut self, key: u32) {
+        Table::evict(self, key);
+    }
+
     fn clean(&mut self, at: &At, rows: usize) {
         Table::clean(self, at, rows);
     }
@@ -121,6 +180,12 @@ impl<C: Cell> Cells<C> {
             true => Self::Windowed(Table::new(info, ByEntry::new(true))),
             false => Self::Keyed(Table::new(info, ByKey)),
         }
+    }
+
+    /// See `Table::fetch`.
+    #[inline]
+    pub(super) fn fetch(&mut self, here: &mut Here<'_>) -> Result<(), Box<StateError>> {
+        either!(self, table => table.fetch(here, &()))
     }
 
     /// See `Table::read`.
@@ -219,6 +284,42 @@ impl<C: Cell> StateRows for Cells<C> {
 
     fn restore(&mut self, rows: &RestoredRows<'_>, clock: &Clock) -> Result<(), Box<StateError>> {
         either!(self, table => table.restore(rows, clock))
+    }
+
+    fn put_cold(&mut self, cold: ColdRows) {
+        either!(self, table => table.put_cold(cold));
+    }
+
+    fn cold_state(&self) -> Option<ColdStateId> {
+        either!(self, table => table.cold_state())
+    }
+
+    fn drain_unknown(&mut self, keys: &[u32], unknown: &mut Vec<u32>) {
+        either!(self, table => table.drain_unknown(keys, unknown));
+    }
+
+    fn take_keys(&mut self, keys: &[u32], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>> {
+        either!(self, table => table.take_keys(keys, loaded, at))
+    }
+
+    fn take_scanned(&mut self, rows: &RestoredRows<'_>, at: &At, absent: &mut Bits) -> Result<(), Box<StateError>> {
+        either!(self, table => table.take_scanned(rows, at, absent))
+    }
+
+    fn freeze_dirty(&mut self, clock: &Clock) {
+        either!(self, table => StateRows::freeze_dirty(table, clock));
+    }
+
+    fn take_changes(&mut self) -> Vec<Change> {
+        either!(self, table => table.take_changes())
+    }
+
+    fn is_clean(&self, key: u32) -> bool {
+        either!(self, table => table.is_clean(key))
+    }
+
+    fn evict(&mut self, key: u32) {
+        either!(self, table => table.evict(key));
     }
 
     fn clean(&mut self, at: &At, rows: usize) {

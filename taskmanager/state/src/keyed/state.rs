@@ -12,6 +12,7 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_group, key_groups, key_hash};
 use levada_common::types::Column;
 
+use crate::cold::ColdStore;
 use crate::descriptor::{BindError, Binder, Bindings, Bound, Descriptor, StateId};
 use crate::format::KEY_PREFIX;
 use crate::key_index::KeyIndex;
@@ -23,6 +24,8 @@ use super::at::{At, NO_KEY, Namespace};
 use super::budget::HeapBudget;
 use super::clock::Clock;
 use super::error::{StateError, StateName, StateResult};
+use super::here::Here;
+use super::overlay::Overlay;
 use super::restore::RestoredRows;
 use super::rows::{AnyState, StateRows};
 use super::table::TableInfo;
@@ -34,13 +37,13 @@ const BARRIER_ITEMS: usize = 1024;
 const BACKGROUND_ITEMS: usize = 4096;
 
 /// Rows that were saved before they changed and may wait until more come.
-const SAVED_ROWS_MAX: usize = 8192;
+pub(super) const SAVED_ROWS_MAX: usize = 8192;
 
 /// Rows whose values are read ahead: they have to stay in the nearest cache until the function comes to them.
 const TOUCHED_ROWS: usize = 256;
 
 /// Rows of each state with a time to live that are looked at after a batch.
-const CLEANED_ROWS: usize = 256;
+pub(super) const CLEANED_ROWS: usize = 256;
 
 /// Whose state it is.
 #[derive(Debug, Clone)]
@@ -62,26 +65,28 @@ pub struct KeyedOptions {
 /// Contract: used by one thread. Descriptors are bound first, then snapshots restored. Around each batch stand `enter` and
 /// `finish_batch`; between them `set_row` (or `set_current`) says whose state the handles mean. Barriers fall between batches.
 pub struct KeyedState {
-    options: KeyedOptions,
-    keys: KeyIndex,
-    at: At,
+    pub(super) options: KeyedOptions,
+    pub(super) keys: KeyIndex,
+    pub(super) at: At,
     /// The key of each row of the batch.
-    ids: Vec<u32>,
+    pub(super) ids: Vec<u32>,
     bindings: Bindings,
-    states: Vec<BoundState>,
+    pub(super) states: Vec<BoundState>,
     /// Keys that came since the last `finish_batch`.
-    arrived: Vec<u32>,
+    pub(super) arrived: Vec<u32>,
     /// Keys that may have nothing any more.
-    doubtful: Vec<u32>,
+    pub(super) doubtful: Vec<u32>,
     /// Bytes charged to the budget.
-    charged: usize,
+    pub(super) charged: usize,
     /// The checkpoint of the last barrier.
     checkpoint: Option<CheckpointId>,
+    /// The cold store behind the tables, if they are its overlay.
+    pub(super) overlay: Option<Overlay>,
 }
 
-struct BoundState {
+pub(super) struct BoundState {
     windowed: bool,
-    state: Box<dyn AnyState>,
+    pub(super) state: Box<dyn AnyState>,
 }
 
 impl KeyedState {
@@ -101,7 +106,15 @@ impl KeyedState {
             doubtful: Vec::new(),
             charged: 0,
             checkpoint: None,
+            overlay: None,
         }
+    }
+
+    /// With a cold store behind the tables, which are its write-back overlay and should stay below `share` bytes.
+    pub fn with_store(options: KeyedOptions, store: Box<dyn ColdStore>, share: usize) -> Self {
+        let mut state = Self::new(options);
+        state.overlay = Some(Overlay::new(store, share));
+        state
     }
 
     /// Gives the keys of a batch ids, which `ids` shows; there is no current key until one is set.
@@ -111,9 +124,10 @@ impl KeyedState {
         let mut ids = std::mem::take(&mut self.ids);
         ids.clear();
         self.intern(keys, rows, &mut ids);
-        self.ids = ids;
         self.at.key = NO_KEY;
-        Ok(())
+        let loaded = if self.overlay.is_some() { self.load_keys(&ids) } else { Ok(()) };
+        self.ids = ids;
+        loaded
     }
 
     /// Appends the id of each row's key, for keys that come by another way than a batch: timers that are restored.
@@ -197,6 +211,9 @@ impl KeyedState {
     /// Errors: over the memory's limit; values that cannot become columns. The task fails by both.
     pub fn finish_batch(&mut self, has_timers: impl Fn(u32) -> bool) -> StateResult<()> {
         self.at.key = NO_KEY;
+        if self.overlay.is_some() {
+            return self.finish_cold_batch(has_timers);
+        }
         for BoundState { state, .. } in &mut self.states {
             let rows = state.rows_mut();
             if rows.info().ttl.is_some() {
@@ -227,7 +244,7 @@ impl KeyedState {
         Ok(())
     }
 
-    fn charge(&mut self) -> StateResult<()> {
+    pub(super) fn charge(&mut self) -> StateResult<()> {
         let bytes = self.memory_bytes();
         let is_within = self.options.budget.charge(self.charged, bytes);
         self.charged = bytes;
@@ -262,7 +279,10 @@ impl KeyedState {
         self.states.iter().map(|bound| bound.state.rows()).map(|rows| (rows.info().name.state.as_str(), rows.entries()))
     }
 
-    fn each_state(&mut self, mut does: impl FnMut(&mut dyn StateRows, &KeyIndex) -> Result<(), TypeError>) -> StateResult<()> {
+    pub(super) fn each_state(
+        &mut self,
+        mut does: impl FnMut(&mut dyn StateRows, &KeyIndex) -> Result<(), TypeError>,
+    ) -> StateResult<()> {
         for BoundState { state, .. } in &mut self.states {
             let rows = state.rows_mut();
             does(rows, &self.keys).map_err(|source| of_type(rows.info(), source))?;
@@ -280,6 +300,9 @@ impl KeyedState {
     /// Contract: between two batches. What has expired is left out.
     pub fn snapshot(&mut self, checkpoint: CheckpointId) -> StateResult<Vec<StatePart>> {
         self.checkpoint = Some(checkpoint);
+        if self.overlay.is_some() {
+            return self.snapshot_store();
+        }
         let clock = self.at.clock;
         let mut parts = Vec::with_capacity(self.states.len());
         self.each_state(|rows, keys| {
@@ -296,6 +319,9 @@ impl KeyedState {
 
     /// Saves further pieces of a running snapshot; answers whether more remain.
     pub fn background(&mut self) -> StateResult<bool> {
+        if self.overlay.is_some() {
+            return self.send(BACKGROUND_ITEMS);
+        }
         let mut remains = false;
         self.each_state(|rows, keys| {
             remains |= rows.advance(keys, BACKGROUND_ITEMS)?;
@@ -306,7 +332,12 @@ impl KeyedState {
 
     /// Gives a snapshot up whose checkpoint was.
     pub fn notify(&mut self, checkpoint: CheckpointId, completed: bool) {
-        if !completed && self.checkpoint == Some(checkpoint) {
+        if completed || self.checkpoint != Some(checkpoint) {
+            return;
+        }
+        if let Some(overlay) = &mut self.overlay {
+            overlay.abandon_snapshot();
+        } else {
             self.states.iter_mut().for_each(|bound| bound.state.rows_mut().abandon());
         }
     }
@@ -318,15 +349,26 @@ impl KeyedState {
     pub fn restore(&mut self, name: &str, batches: &[RecordBatch]) -> StateResult<()> {
         let name = StateName { uid: self.options.uid.clone(), state: name.into() };
         let Some(id) = self.bindings.find(&name.state) else { return Err(Box::new(StateError::Unclaimed { name })) };
+        self.load_keys(&[])?;
         let mut ids = Vec::new();
         for batch in batches {
             let (batch, keys) = self.own_rows(&name, batch)?;
             ids.clear();
             self.intern(&keys, batch.num_rows(), &mut ids);
-            let rows = RestoredRows { batch: &batch, keys: &ids };
+            let rows = RestoredRows { batch: &batch, keys: &ids, namespaces: None };
             self.states[id.0].state.rows_mut().restore(&rows, &self.at.clock)?;
+            // The store has none of these rows; the table has all of these keys.
+            self.states[id.0].state.rows_mut().drain_unknown(&ids, &mut Vec::new());
         }
         self.charge()
+    }
+
+    /// The key group of each row.
+    pub(super) fn groups_of(&self, keys: &[ArrayRef], rows: usize, groups: &mut Vec<u16>) {
+        match keys.is_empty() {
+            true => groups.resize(rows, key_group(key_hash(&[]), self.options.max_parallelism)),
+            false => key_groups(keys, self.options.max_parallelism, groups),
+        }
     }
 
     /// The rows of this subtask's key groups, and their key columns.
@@ -349,10 +391,7 @@ impl KeyedState {
         };
         let keys = keys_of(batch)?;
         let mut groups = Vec::with_capacity(batch.num_rows());
-        match keys.is_empty() {
-            true => groups.resize(batch.num_rows(), key_group(key_hash(&[]), self.options.max_parallelism)),
-            false => key_groups(&keys, self.options.max_parallelism, &mut groups),
-        }
+        self.groups_of(&keys, batch.num_rows(), &mut groups);
         if groups.iter().all(|group| self.options.key_groups.contains(*group)) {
             return Ok((batch.clone(), keys));
         }
@@ -369,7 +408,7 @@ impl KeyedState {
     ///
     /// Errors: no current key, no namespace for a windowed state, another state's handle.
     #[inline]
-    pub(super) fn open<S: AnyState>(&mut self, id: StateId) -> StateResult<(&mut S, &At)> {
+    pub(super) fn open<S: AnyState>(&mut self, id: StateId) -> StateResult<(&mut S, Here<'_>)> {
         let Some(BoundState { windowed, state }) = self.states.get_mut(id.0) else {
             return Err(foreign::<S>(&self.options.uid));
         };
@@ -378,15 +417,35 @@ impl KeyedState {
         }
         let state: &mut dyn Any = &mut **state;
         match state.downcast_mut() {
-            Some(state) => Ok((state, &self.at)),
+            Some(state) => Ok((state, Here { at: &self.at, keys: &self.keys, overlay: self.overlay.as_mut() })),
             None => Err(foreign::<S>(&self.options.uid)),
         }
     }
 
-    /// The state of this place, for accesses to all keys.
+    /// The state of this place, for accesses to all namespaces of the current key.
+    ///
+    /// Errors: no current key, another state's handle.
+    pub(super) fn open_key<S: AnyState>(&mut self, id: StateId) -> StateResult<(&mut S, &At)> {
+        if self.overlay.is_some() && self.at.key != NO_KEY {
+            let keys = self.keys.keys(Rows::Ids(&[self.at.key]));
+            let mut groups = Vec::new();
+            self.groups_of(&keys, 1, &mut groups);
+            self.load_groups(id, KeyGroupRange { start: groups[0], end: groups[0] })?;
+        }
+        self.at_state(id)
+    }
+
+    /// The state of this place, for accesses to all keys. With a cold store all of it comes into memory.
     ///
     /// Errors: another state's handle.
     pub(super) fn open_all<S: AnyState>(&mut self, id: StateId) -> StateResult<(&mut S, &At)> {
+        if self.overlay.is_some() {
+            self.load_groups(id, self.options.key_groups)?;
+        }
+        self.at_state(id)
+    }
+
+    fn at_state<S: AnyState>(&mut self, id: StateId) -> StateResult<(&mut S, &At)> {
         let state = self.states.get_mut(id.0).map(|bound| &mut *bound.state as &mut dyn Any);
         match state.and_then(|state| state.downcast_mut()) {
             Some(state) => Ok((state, &self.at)),

@@ -11,10 +11,11 @@ use levada_common::state_schema::StateSchema;
 use crate::chunked::Chunked;
 use crate::descriptor::{Ttl, TtlUpdate};
 use crate::row_codec::RowLayout;
-use crate::types::StateType;
+use crate::types::{StateType, TypeError};
 
 use super::at::{At, Namespace};
 use super::cell::{Cell, List};
+use super::cold_rows::ColdRows;
 use super::error::{StateError, StateName};
 use super::frozen::Frozen;
 use super::piece::STAMP_UNKNOWN;
@@ -37,6 +38,13 @@ impl TableInfo {
     }
 }
 
+impl TableInfo {
+    /// What a type's writer or reader said, with the state's name.
+    pub(super) fn of_type(&self, source: TypeError) -> Box<StateError> {
+        Box::new(StateError::Type { name: self.name.clone(), source })
+    }
+}
+
 /// The rows of a state.
 pub(crate) struct Table<I: RowIndex, C: Cell> {
     pub(super) info: TableInfo,
@@ -53,6 +61,8 @@ pub(crate) struct Table<I: RowIndex, C: Cell> {
     pub(super) emptied: Vec<u32>,
     /// Where the search for what has expired goes on.
     pub(super) cleaned: usize,
+    /// What is known of the cold store behind the table; `None` where the table has everything.
+    pub(super) cold: Option<ColdRows>,
 }
 
 impl<I: RowIndex, C: Cell> Table<I, C> {
@@ -68,6 +78,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             entries: 0,
             emptied: Vec::new(),
             cleaned: 0,
+            cold: None,
         }
     }
 
@@ -105,6 +116,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         if self.stamps.is_some() {
             self.stamp(at, row);
         }
+        self.changed(row);
     }
 
     /// Changes the entry's cell in place; it is empty where the entry is absent or has expired.
@@ -130,6 +142,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         } else if self.stamps.is_some() {
             self.stamp(at, row);
         }
+        self.changed(row);
         result
     }
 
@@ -198,6 +211,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             + self.heap_bytes
             + self.frozen.memory_bytes()
             + self.emptied.capacity() * size_of::<u32>()
+            + self.cold.as_ref().map_or(0, ColdRows::memory_bytes)
     }
 
     /// Makes sure that the row is there.
@@ -215,8 +229,21 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     fn vacate(&mut self, row: u32) {
         self.entries -= 1;
         self.forget_stamp(row);
-        self.emptied.push(self.index.key(row));
-        self.index.release(row);
+        if self.cold.is_some() {
+            // The row says that the entry is gone, until the store knows it.
+            self.changed(row);
+        } else {
+            self.emptied.push(self.index.key(row));
+            self.index.release(row);
+        }
+    }
+
+    /// The store has another value of this row, or none.
+    #[inline]
+    pub(super) fn changed(&mut self, row: u32) {
+        if let Some(cold) = &mut self.cold {
+            cold.dirty.set(row);
+        }
     }
 }
 
@@ -237,6 +264,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             let cell = &mut self.cells[row as usize];
             let living = ttl.expired_up_to(at.clock.now(ttl.time)).map_or(0, |time| cell.first_after(time));
             cell.touch_from(living, stamp);
+            self.changed(row);
         }
         self.row(row)
     }
@@ -280,11 +308,12 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
                 self.save_old(row, old);
             }
             self.forget_stamp(row);
+            self.changed(row);
         }
     }
 
     /// The row belongs to a new entry, whose life begins with its first touch.
-    fn forget_stamp(&mut self, row: u32) {
+    pub(super) fn forget_stamp(&mut self, row: u32) {
         if let Some(stamps) = &mut self.stamps {
             stamps[row as usize] = STAMP_UNKNOWN;
         }
@@ -331,6 +360,7 @@ impl<I: RowIndex, T: StateType> Table<I, List<T>> {
         }
         self.entries += usize::from(list.is_empty());
         self.heap_bytes += list.push(item, stamp);
+        self.changed(row);
         Ok(())
     }
 

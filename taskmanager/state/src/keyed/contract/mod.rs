@@ -20,7 +20,7 @@ use levada_common::keys::{KeyGroupRange, key_groups, owner_of_group};
 use levada_common::types::{Column, LogicalType};
 
 use crate::format::KEY_PREFIX;
-use crate::row_codec::{INDEX_COLUMN, NAMESPACE_COLUMN};
+use crate::row_codec::{INDEX_COLUMN, NAMESPACE_COLUMN, TTL_COLUMN};
 use crate::snapshot::StatePart;
 
 use super::{Clock, HeapBudget, KeyedOptions, KeyedState, Namespace};
@@ -191,14 +191,17 @@ impl Running {
         for part in self.parts {
             let (meta, pieces) = part.into_pieces().expect("its pieces can be read");
             let pieces: Vec<RecordBatch> = pieces.collect::<Result<_, _>>().expect("the snapshot is whole");
-            pieces.iter().for_each(|piece| collect(&meta.name, piece, &mut items));
+            pieces.iter().for_each(|piece| collect(&meta.name, piece, &self.clock, &mut items));
             batches.entry(meta.name).or_default().extend(pieces);
         }
         let mut found = Dump::new();
+        let mut last: Option<(Address, i64)> = None;
         for ((address, index), item) in items {
-            let list = found.entry(address).or_default();
-            assert_eq!(list.len(), index as usize, "elements of a list are all there");
-            list.push(item);
+            let expected = last.filter(|(before, _)| *before == address).map_or(0, |(_, index)| index + 1);
+            assert_eq!(index, expected, "elements of a list are all there");
+            last = Some((address.clone(), index));
+            // A database may still have what has expired.
+            item.into_iter().for_each(|item| found.entry(address.clone()).or_default().push(item));
         }
         assert_same(&found, &self.model.dump(ttl_of, &self.clock), &format!("snapshot {}", self.checkpoint.0));
         (batches, found)
@@ -238,8 +241,8 @@ fn key_of(state: &KeyedState, key: u32) -> Option<i64> {
     column.as_primitive::<Int64Type>().iter().next().flatten()
 }
 
-/// Adds the items of a piece, each with its place in its list.
-fn collect(state: &str, piece: &RecordBatch, items: &mut BTreeMap<(Address, i64), String>) {
+/// Adds the items of a piece, each with its place in its list; `None` for one that has expired.
+fn collect(state: &str, piece: &RecordBatch, clock: &Clock, items: &mut BTreeMap<(Address, i64), Option<String>>) {
     let column = |name: &str| piece.column_by_name(name);
     let keys = column(&format!("{KEY_PREFIX}k")).expect("the key's column").as_primitive::<Int64Type>().clone();
     let named = |prefix: &str| -> Vec<ArrayRef> {
@@ -263,7 +266,9 @@ fn collect(state: &str, piece: &RecordBatch, items: &mut BTreeMap<(Address, i64)
         let index = column(INDEX_COLUMN).map_or(0, |index| index.as_primitive::<Int64Type>().value(row));
         let key = keys.is_valid(row).then(|| keys.value(row));
         let address = Address { state: name_of(state), key, namespace, map_key: text(&map_keys, row) };
-        let before = items.insert((address, index), text(&values, row));
+        let stamp = column(TTL_COLUMN).map(|stamps| stamps.as_primitive::<TimestampMillisecondType>().value(row));
+        let expired = ttl_of(state).zip(stamp).is_some_and(|(ttl, stamp)| ttl.is_expired(stamp, clock.now(ttl.time)));
+        let before = items.insert((address, index), (!expired).then(|| text(&values, row)));
         assert_eq!(before, None, "an entry is in one row");
     }
 }

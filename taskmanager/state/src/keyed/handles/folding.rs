@@ -25,28 +25,31 @@ impl<I: 'static, A: StateType> FoldingState<I, A> {
     /// The accumulator; `None` where nothing was added.
     #[inline]
     pub fn get(self, state: &mut KeyedState) -> StateResult<Option<&A>> {
-        let (state, at) = state.open::<Rows<I, A>>(self.id())?;
-        Ok(state.rows.read(at).and_then(Option::as_ref))
+        let (state, mut at) = state.open::<Rows<I, A>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        Ok(state.rows.read(&at).and_then(Option::as_ref))
     }
 
     /// Folds an input into the accumulator.
     #[inline]
     pub fn add(self, state: &mut KeyedState, input: I) -> StateResult<()> {
-        let (State { rows, logic }, at) = state.open::<Rows<I, A>>(self.id())?;
-        rows.update(at, |cell| (logic.fold)(cell.get_or_insert_with(|| logic.initial.clone()), input));
+        let (State { rows, logic }, mut at) = state.open::<Rows<I, A>>(self.id())?;
+        rows.fetch(&mut at)?;
+        rows.update(&at, |cell| (logic.fold)(cell.get_or_insert_with(|| logic.initial.clone()), input));
         Ok(())
     }
 
     /// Forgets what was added.
     pub fn clear(self, state: &mut KeyedState) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<I, A>>(self.id())?;
-        state.rows.remove(at);
+        let (state, mut at) = state.open::<Rows<I, A>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        state.rows.remove(&at);
         Ok(())
     }
 
     /// The windows for which the current key has an accumulator, in the order of their ends.
     pub fn namespaces(self, state: &mut KeyedState) -> StateResult<Vec<Namespace>> {
-        let (state, at) = state.open_all::<Rows<I, A>>(self.id())?;
+        let (state, at) = state.open_key::<Rows<I, A>>(self.id())?;
         Ok(state.rows.namespaces(at))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::descriptor::{ListState, ListStateDescriptor};
 use crate::keyed::at::{At, Namespace};
-use crate::keyed::cell::{Cell, List};
+use crate::keyed::cell::List;
 use crate::keyed::error::StateResult;
 use crate::keyed::rows::{AnyState, Cells, State};
 use crate::keyed::state::KeyedState;
@@ -19,8 +19,9 @@ impl<T: StateType> ListState<T> {
     /// The elements in the order in which they were added; empty where there are none.
     #[inline]
     pub fn get(self, state: &mut KeyedState) -> StateResult<&[T]> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        Ok(state.rows.living(at))
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        Ok(state.rows.living(&at))
     }
 
     /// The elements one by one.
@@ -37,45 +38,51 @@ impl<T: StateType> ListState<T> {
     /// Adds an element behind the others.
     #[inline]
     pub fn add(self, state: &mut KeyedState, element: T) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        state.rows.append(at, element)
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        state.rows.append(&at, element)
     }
 
     /// Adds elements behind the others.
     pub fn add_all(self, state: &mut KeyedState, elements: impl IntoIterator<Item = T>) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        elements.into_iter().try_for_each(|element| state.rows.append(at, element))
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        elements.into_iter().try_for_each(|element| state.rows.append(&at, element))
     }
 
     /// Puts elements in the place of those that are there; none clears the list.
     pub fn update(self, state: &mut KeyedState, elements: impl IntoIterator<Item = T>) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        state.rows.remove(at);
-        elements.into_iter().try_for_each(|element| state.rows.append(at, element))
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        state.rows.remove(&at);
+        elements.into_iter().try_for_each(|element| state.rows.append(&at, element))
     }
 
     /// Forgets the elements.
     pub fn clear(self, state: &mut KeyedState) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        state.rows.remove(at);
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        state.rows.remove(&at);
         Ok(())
     }
 
     /// The windows for which the current key has elements, in the order of their ends.
     pub fn namespaces(self, state: &mut KeyedState) -> StateResult<Vec<Namespace>> {
-        let (state, at) = state.open_all::<Rows<T>>(self.id())?;
+        let (state, at) = state.open_key::<Rows<T>>(self.id())?;
         Ok(state.rows.namespaces(at))
     }
 
     /// Adds the current key's elements of the windows `from` behind those of `into`, in the order of `from`, and clears them.
     pub fn merge_namespaces(self, state: &mut KeyedState, into: Namespace, from: &[Namespace]) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        let into_at = At { namespace: Some(into), ..*at };
+        state.rows.fetch(&mut at.with(&into_at))?;
         for namespace in from.iter().filter(|namespace| **namespace != into) {
-            let elements = state.rows.take(&At { namespace: Some(*namespace), ..*at });
-            let into = At { namespace: Some(into), ..*at };
-            for element in elements.iter().flat_map(Cell::items) {
-                state.rows.append(&into, element.clone())?;
-            }
+            let from_at = At { namespace: Some(*namespace), ..*at };
+            state.rows.fetch(&mut at.with(&from_at))?;
+            let elements = state.rows.living(&from_at).to_vec();
+            state.rows.remove(&from_at);
+            elements.into_iter().try_for_each(|element| state.rows.append(&into_at, element))?;
         }
         Ok(())
     }

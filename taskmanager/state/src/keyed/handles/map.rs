@@ -25,8 +25,9 @@ impl<K: StateType + Hash + Eq, V: StateType> MapState<K, V> {
     /// The value under this key of the map.
     #[inline]
     pub fn get<'a>(self, state: &'a mut KeyedState, key: &K) -> StateResult<Option<&'a V>> {
-        let (state, at) = state.open::<Rows<K, V>>(self.id())?;
-        Ok(state.rows.read(at, key).and_then(Option::as_ref))
+        let (state, mut at) = state.open::<Rows<K, V>>(self.id())?;
+        state.rows.fetch(&mut at, key)?;
+        Ok(state.rows.read(&at, key).and_then(Option::as_ref))
     }
 
     /// Whether there is a value under this key of the map.
@@ -38,37 +39,44 @@ impl<K: StateType + Hash + Eq, V: StateType> MapState<K, V> {
     /// Puts a value under this key of the map.
     #[inline]
     pub fn put(self, state: &mut KeyedState, key: &K, value: V) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<K, V>>(self.id())?;
-        state.rows.replace(at, key, Some(value));
+        let (state, mut at) = state.open::<Rows<K, V>>(self.id())?;
+        state.rows.fetch(&mut at, key)?;
+        state.rows.replace(&at, key, Some(value));
         Ok(())
     }
 
     /// Puts values under keys of the map.
     pub fn put_all(self, state: &mut KeyedState, entries: impl IntoIterator<Item = (K, V)>) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<K, V>>(self.id())?;
-        entries.into_iter().for_each(|(key, value)| state.rows.replace(at, &key, Some(value)));
+        let (state, mut at) = state.open::<Rows<K, V>>(self.id())?;
+        for (key, value) in entries {
+            state.rows.fetch(&mut at, &key)?;
+            state.rows.replace(&at, &key, Some(value));
+        }
         Ok(())
     }
 
     /// Changes the value under this key of the map in place; `None` afterwards removes it.
     #[inline]
     pub fn update_with<R>(self, state: &mut KeyedState, key: &K, change: impl FnOnce(&mut Option<V>) -> R) -> StateResult<R> {
-        let (state, at) = state.open::<Rows<K, V>>(self.id())?;
-        Ok(state.rows.update(at, key, change))
+        let (state, mut at) = state.open::<Rows<K, V>>(self.id())?;
+        state.rows.fetch(&mut at, key)?;
+        Ok(state.rows.update(&at, key, change))
     }
 
     /// Removes what is under this key of the map.
     pub fn remove(self, state: &mut KeyedState, key: &K) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<K, V>>(self.id())?;
-        state.rows.remove(at, key);
+        let (state, mut at) = state.open::<Rows<K, V>>(self.id())?;
+        state.rows.fetch(&mut at, key)?;
+        state.rows.remove(&at, key);
         Ok(())
     }
 
     /// The entries of the map, in no order.
     pub fn iter(self, state: &mut KeyedState) -> StateResult<impl Iterator<Item = (&K, &V)>> {
-        let (state, at) = state.open::<Rows<K, V>>(self.id())?;
-        state.rows.touch_all(at);
-        Ok(state.rows.entries_of(at).filter_map(|(key, cell)| cell.as_ref().map(|value| (key, value))))
+        let (state, mut at) = state.open::<Rows<K, V>>(self.id())?;
+        state.rows.fetch_all(&mut at)?;
+        state.rows.touch_all(&at);
+        Ok(state.rows.entries_of(at.at).filter_map(|(key, cell)| cell.as_ref().map(|value| (key, value))))
     }
 
     /// Whether the map has no entry.
@@ -78,14 +86,15 @@ impl<K: StateType + Hash + Eq, V: StateType> MapState<K, V> {
 
     /// Forgets the entries.
     pub fn clear(self, state: &mut KeyedState) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<K, V>>(self.id())?;
-        state.rows.clear(at);
+        let (state, mut at) = state.open::<Rows<K, V>>(self.id())?;
+        state.rows.fetch_all(&mut at)?;
+        state.rows.clear(&at);
         Ok(())
     }
 
     /// The windows for which the current key has entries, in the order of their ends.
     pub fn namespaces(self, state: &mut KeyedState) -> StateResult<Vec<Namespace>> {
-        let (state, at) = state.open_all::<Rows<K, V>>(self.id())?;
+        let (state, at) = state.open_key::<Rows<K, V>>(self.id())?;
         Ok(state.rows.namespaces(at))
     }
 

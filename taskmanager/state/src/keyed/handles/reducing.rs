@@ -29,38 +29,44 @@ impl<T: StateType> ReducingState<T> {
     /// What the added values were reduced to; `None` where none was added.
     #[inline]
     pub fn get(self, state: &mut KeyedState) -> StateResult<Option<&T>> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        Ok(state.rows.read(at).and_then(Option::as_ref))
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        Ok(state.rows.read(&at).and_then(Option::as_ref))
     }
 
     /// Reduces a value into what is kept; the first one is kept as it is.
     #[inline]
     pub fn add(self, state: &mut KeyedState, value: T) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        state.add(at, value);
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        state.add(&at, value);
         Ok(())
     }
 
     /// Forgets what is kept.
     pub fn clear(self, state: &mut KeyedState) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        state.rows.remove(at);
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        state.rows.remove(&at);
         Ok(())
     }
 
     /// The windows for which the current key has a value, in the order of their ends.
     pub fn namespaces(self, state: &mut KeyedState) -> StateResult<Vec<Namespace>> {
-        let (state, at) = state.open_all::<Rows<T>>(self.id())?;
+        let (state, at) = state.open_key::<Rows<T>>(self.id())?;
         Ok(state.rows.namespaces(at))
     }
 
     /// Reduces the current key's values of the windows `from` into that of `into`, in the order of `from`, and clears them.
     pub fn merge_namespaces(self, state: &mut KeyedState, into: Namespace, from: &[Namespace]) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        let into_at = At { namespace: Some(into), ..*at };
+        state.rows.fetch(&mut at.with(&into_at))?;
         for namespace in from.iter().filter(|namespace| **namespace != into) {
-            let value = state.rows.take(&At { namespace: Some(*namespace), ..*at });
-            if let Some(value) = value.flatten() {
-                state.add(&At { namespace: Some(into), ..*at }, value);
+            let from_at = At { namespace: Some(*namespace), ..*at };
+            state.rows.fetch(&mut at.with(&from_at))?;
+            if let Some(value) = state.rows.take(&from_at).flatten() {
+                state.add(&into_at, value);
             }
         }
         Ok(())

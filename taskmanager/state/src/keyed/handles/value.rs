@@ -19,23 +19,26 @@ impl<T: StateType> ValueState<T> {
     /// The value; the default where none was set.
     #[inline]
     pub fn get(self, state: &mut KeyedState) -> StateResult<Option<&T>> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        Ok(state.rows.read(at).map_or(state.logic.as_ref(), Option::as_ref))
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        Ok(state.rows.read(&at).map_or(state.logic.as_ref(), Option::as_ref))
     }
 
     /// Sets the value.
     #[inline]
     pub fn set(self, state: &mut KeyedState, value: T) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        state.rows.replace(at, Some(value));
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        state.rows.replace(&at, Some(value));
         Ok(())
     }
 
     /// Changes the value in place, beginning with the default where none was set; `None` afterwards clears it.
     #[inline]
     pub fn update_with<R>(self, state: &mut KeyedState, change: impl FnOnce(&mut Option<T>) -> R) -> StateResult<R> {
-        let (State { rows, logic }, at) = state.open::<Rows<T>>(self.id())?;
-        Ok(rows.update(at, |cell| {
+        let (State { rows, logic }, mut at) = state.open::<Rows<T>>(self.id())?;
+        rows.fetch(&mut at)?;
+        Ok(rows.update(&at, |cell| {
             if cell.is_none() {
                 cell.clone_from(logic);
             }
@@ -45,14 +48,15 @@ impl<T: StateType> ValueState<T> {
 
     /// Forgets the value.
     pub fn clear(self, state: &mut KeyedState) -> StateResult<()> {
-        let (state, at) = state.open::<Rows<T>>(self.id())?;
-        state.rows.remove(at);
+        let (state, mut at) = state.open::<Rows<T>>(self.id())?;
+        state.rows.fetch(&mut at)?;
+        state.rows.remove(&at);
         Ok(())
     }
 
     /// The windows for which the current key has a value, in the order of their ends.
     pub fn namespaces(self, state: &mut KeyedState) -> StateResult<Vec<Namespace>> {
-        let (state, at) = state.open_all::<Rows<T>>(self.id())?;
+        let (state, at) = state.open_key::<Rows<T>>(self.id())?;
         Ok(state.rows.namespaces(at))
     }
 
