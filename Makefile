@@ -4,7 +4,7 @@
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test bench fmt setup build
+.PHONY: help demo test bench fmt setup build image
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/'
@@ -21,6 +21,9 @@ bench: setup ## the benchmark programs at small sizes
 
 build: setup ## release binaries
 	cargo build --release --locked --bins
+
+image: build ## Docker images levada and levada-s3, for deploy/compose.yaml
+	@deploy/images.sh "$(CARGO_TARGET_DIR)/release"
 
 fmt: ## format the code
 	cargo fmt --all

@@ -3,13 +3,29 @@
 set -euo pipefail
 
 missing=()
-command -v cc >/dev/null || missing+=(gcc libc6-dev)
-command -v make >/dev/null || missing+=(make)
-# RocksDB is compiled from C++, and its bindings are made with libclang.
-command -v g++ >/dev/null || missing+=(g++)
-compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || ldconfig -p 2>/dev/null | grep -q 'libclang.*\.so' || missing+=(libclang-dev)
-command -v python3 >/dev/null || missing+=(python3)
-python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+need() { # need PACKAGES COMMAND...: where the command fails, the packages are missing.
+  local packages=$1
+  shift
+  # shellcheck disable=SC2206
+  "$@" >/dev/null 2>&1 || missing+=($packages)
+}
+
+need "gcc libc6-dev" command -v cc
+need make command -v make
+# RocksDB is C++, and its bindings are made with libclang.
+need g++ command -v c++
+need libclang-dev sh -c 'ls /usr/lib/llvm-*/lib/libclang.so* /usr/lib/*/libclang*.so*'
+need python3 command -v python3
+need python3-venv python3 -c 'import ensurepip, venv'
+need python3-pip python3 -c 'import pip'
+need ca-certificates test -s /etc/ssl/certs/ca-certificates.crt
+need curl command -v curl
+# Tests run scenarios on containers where there is Docker.
+if [ "${LEVADA_SETUP:-}" = test ] && command -v docker >/dev/null; then
+  need debootstrap command -v debootstrap
+  need binutils command -v strip
+  docker compose version >/dev/null 2>&1 || need docker-compose command -v docker-compose
+fi
 
 # the HDFS that tests start
 [ "${LEVADA_SETUP:-}" != test ] || command -v java >/dev/null || missing+=(openjdk-17-jre-headless)

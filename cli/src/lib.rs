@@ -6,3 +6,5 @@ pub mod client;
 pub mod cluster;
 pub mod command;
 mod progress;
+pub mod snapshot;
+mod table;

@@ -38,7 +38,7 @@ pub enum Handle {
 pub const SHARED_FOLDER: &str = "shared";
 
 /// A file of a database in a snapshot. One that was there in an earlier checkpoint is not written again.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DatabaseFile {
     /// Its name in the database's directory.
     pub name: String,

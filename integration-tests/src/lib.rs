@@ -8,6 +8,7 @@ pub mod http_proxy;
 pub mod nodes;
 pub mod process;
 pub mod proxy;
+pub mod python;
 pub mod queries;
 pub mod services;
 pub mod streams;

@@ -6,6 +6,7 @@ mod document;
 mod run;
 mod savepoint;
 mod snapshot;
+mod state;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -61,6 +62,9 @@ enum Action {
     Stop(savepoint::StopArguments),
     /// Lists the completed checkpoints of a job that are kept, with their states.
     Checkpoints(checkpoints::CheckpointsArguments),
+    /// Looks into checkpoints and savepoints, without the job's code.
+    #[command(subcommand)]
+    State(state::StateAction),
 }
 
 /// Where the JobManager is.
@@ -136,6 +140,7 @@ impl Command {
                 Action::Savepoint(arguments) => savepoint::savepoint(arguments).await,
                 Action::Stop(arguments) => savepoint::stop(arguments).await,
                 Action::Checkpoints(arguments) => checkpoints::checkpoints(arguments).await,
+                Action::State(action) => state::run(action).await,
             }
         })
     }

@@ -6,5 +6,6 @@ mod kill;
 mod python;
 mod savepoints;
 mod storage;
+mod state_tools;
 mod streams;
 mod structure;

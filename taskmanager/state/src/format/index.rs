@@ -4,15 +4,15 @@ use levada_common::keys::KeyGroupRange;
 
 /// Rows of one group in one batch of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct GroupSpan {
+pub struct GroupSpan {
     /// The group.
-    pub(super) group: u16,
+    pub group: u16,
     /// The batch, by its place in the file.
-    pub(super) batch: u32,
+    pub batch: u32,
     /// Its first row of the group.
-    pub(super) row: u32,
+    pub row: u32,
     /// Rows of the group in it.
-    pub(super) rows: u32,
+    pub rows: u32,
 }
 
 /// The list as it stands in the footer: `[[group,batch,row,rows],...]`, ascending.

@@ -12,6 +12,7 @@
 mod decode;
 mod encode;
 mod index;
+mod layout;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use crate::snapshot::StateMeta;
 
 pub use decode::{Corrupt, DecodeError, DecodedState, decode, decode_range, verify};
 pub use encode::{EncodeError, EncodedState, SizeLimit, encode};
+pub use index::GroupSpan;
+pub use layout::{BatchRows, Layout, TRAILER_BYTES, footer_range};
 
 /// Version of the format that is written.
 pub const FORMAT_VERSION: u32 = 1;

@@ -1,0 +1,267 @@
+//! `levada state verify`: every byte of a snapshot is what was written, and makes sense.
+//!
+//! Checked: `_metadata` (before this), length and CRC-32C of every handle and file, that every file decodes, names what the handle
+//! names, and holds the noted number of rows in the noted key groups, each row in the group of its key; that the subtasks of a
+//! keyed state share no key group.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use arrow::record_batch::RecordBatch;
+use futures::{StreamExt, stream};
+use levada_common::checkpoint::{DatabaseFile, Handle, StateHandle, TaskSnapshot};
+use levada_common::storage::{Storage, StorageError};
+use levada_state::format::Layout;
+
+use crate::progress::count;
+use crate::snapshot::groups::{computed_groups, groups_of};
+use crate::snapshot::rows::{ArrowFile, with_causes};
+use crate::snapshot::{OperatorState, Snapshot, SnapshotError};
+
+/// Handles that are looked through at a time.
+const AT_ONCE: usize = 4;
+
+/// Bytes of a database's file that are read at a time.
+const PART_BYTES: u64 = 4 << 20;
+
+/// Prints a line for each damage and a last one with the sums; `true` where there is none.
+pub async fn verify(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<bool> {
+    let handles: Vec<&StateHandle> = snapshot.states.iter().flat_map(|state| &state.handles).collect();
+    let files: BTreeSet<&str> = handles.iter().flat_map(|handle| paths(handle)).collect();
+    let mut damaged = 0;
+    let mut tell = |out: &mut dyn Write, damages: Vec<String>| {
+        damaged += damages.len();
+        damages.iter().try_for_each(|damage| writeln!(out, "{damage}"))
+    };
+    let mut checks = stream::iter(&handles).map(|handle| check(snapshot, handle)).buffered(AT_ONCE);
+    while let Some(damages) = checks.next().await {
+        tell(out, damages)?;
+    }
+    let databases: BTreeSet<&DatabaseFile> = handles.iter().flat_map(|handle| database_files(handle)).collect();
+    let mut checks = stream::iter(databases).map(|file| check_file(snapshot.storage(), file)).buffered(AT_ONCE);
+    while let Some(damage) = checks.next().await {
+        tell(out, damage.into_iter().collect())?;
+    }
+    for state in &snapshot.states {
+        tell(out, shared_groups(state).into_iter().collect())?;
+    }
+    let rows: u64 = snapshot.states.iter().map(OperatorState::rows).sum();
+    let bytes: u64 = snapshot.metadata.tasks.iter().map(TaskSnapshot::bytes).sum();
+    let verdict = if damaged == 0 { "whole".into() } else { format!("{damaged} damages") };
+    writeln!(
+        out,
+        "{}: {verdict}; {} states of {} subtasks, {} files beside _metadata, {} rows, {} bytes",
+        snapshot.uri,
+        snapshot.states.len(),
+        handles.len(),
+        files.len(),
+        count(rows),
+        count(bytes)
+    )?;
+    Ok(damaged == 0)
+}
+
+fn database_files(handle: &StateHandle) -> &[DatabaseFile] {
+    match &handle.handle {
+        Handle::Database { files, .. } => files,
+        Handle::Inline(_) | Handle::File { .. } => &[],
+    }
+}
+
+fn paths(handle: &StateHandle) -> Vec<&str> {
+    match &handle.handle {
+        Handle::Inline(_) => Vec::new(),
+        Handle::File { path, .. } => vec![path],
+        Handle::Database { files, .. } => files.iter().map(|file| file.path.as_str()).collect(),
+    }
+}
+
+/// What is wrong with one state of one subtask.
+async fn check(snapshot: &Snapshot, handle: &StateHandle) -> Vec<String> {
+    if let Handle::Database { .. } = handle.handle {
+        // Its files are checked once for all states in them.
+        return Vec::new();
+    }
+    let file = match ArrowFile::open(snapshot, handle).await {
+        Ok(file) => file,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut contents =
+        Contents { handle, layout: &file.layout, defects: header_defects(snapshot, handle, &file.layout), rows: 0 };
+    let wanted = match file.layout.rows_of(None) {
+        Ok(wanted) => wanted,
+        Err(error) => return vec![SnapshotError::damaged(handle, with_causes(&error)).to_string()],
+    };
+    for rows in wanted {
+        match file.rows(rows).await {
+            Ok(batch) => contents.batch(rows.batch, &batch),
+            Err(error) => return vec![error.to_string()],
+        }
+    }
+    contents.end().into_iter().map(|what| SnapshotError::damaged(handle, what).to_string()).collect()
+}
+
+/// What the file says of itself, against what the handle says.
+fn header_defects(snapshot: &Snapshot, handle: &StateHandle, layout: &Layout) -> BTreeSet<String> {
+    let meta = layout.meta();
+    let mut defects = BTreeSet::new();
+    if meta.uid != handle.uid || meta.name != handle.name {
+        defects.insert(format!("it holds state \"{}/{}\"", meta.uid, meta.name));
+    }
+    if meta.kind != handle.kind || meta.schema != handle.schema {
+        defects.insert(format!("it holds another type: {} {}", meta.kind.name(), meta.schema.shape));
+    }
+    if layout.max_parallelism() != snapshot.metadata.max_parallelism {
+        defects.insert(format!(
+            "it has {} key groups, _metadata has {}",
+            layout.max_parallelism(),
+            snapshot.metadata.max_parallelism
+        ));
+    }
+    defects
+}
+
+/// The rows of one file, as they pass by.
+struct Contents<'a> {
+    handle: &'a StateHandle,
+    layout: &'a Layout,
+    defects: BTreeSet<String>,
+    rows: u64,
+}
+
+impl Contents<'_> {
+    fn batch(&mut self, place: usize, batch: &RecordBatch) {
+        self.rows += batch.num_rows() as u64;
+        if !self.handle.kind.is_keyed() {
+            return;
+        }
+        let groups = groups_of(batch, self.layout.max_parallelism());
+        if groups != computed_groups(batch, self.layout.max_parallelism()) {
+            self.defects.insert("rows are not in the key group of their key".into());
+        }
+        if groups.iter().any(|group| !self.handle.key_groups.contains(*group)) {
+            self.defects.insert(format!("rows are not in the key groups {}", self.handle.key_groups));
+        }
+        let spans = self.layout.spans().unwrap_or_default().iter().filter(|span| span.batch as usize == place);
+        let listed: Vec<u16> = spans.flat_map(|span| std::iter::repeat_n(span.group, span.rows as usize)).collect();
+        if listed != groups {
+            self.defects.insert("its index of key groups is not that of its rows".into());
+        }
+    }
+
+    fn end(mut self) -> BTreeSet<String> {
+        if self.rows != self.handle.rows {
+            self.defects.insert(format!("it has {} rows, {} were noted", self.rows, self.handle.rows));
+        }
+        self.defects
+    }
+}
+
+/// What is wrong with one file of a database.
+async fn check_file(storage: &Storage, file: &DatabaseFile) -> Option<String> {
+    let (mut crc32c, mut at) = (0, 0);
+    while at < file.length {
+        let next = (at + PART_BYTES).min(file.length);
+        match storage.get_range(&file.path, at..next).await {
+            Ok(bytes) => crc32c = crc32c::crc32c_append(crc32c, &bytes),
+            Err(StorageError::NotFound { .. }) => return Some(format!("\"{}\" is damaged: it does not exist", file.path)),
+            Err(StorageError::Truncated { found, .. }) => {
+                return Some(format!("\"{}\" is damaged: it has {} bytes, {} were noted", file.path, at + found, file.length));
+            }
+            Err(error) => return Some(format!("\"{}\" cannot be read: {error}", file.path)),
+        }
+        at = next;
+    }
+    let noted = file.crc32c;
+    (crc32c != noted)
+        .then(|| format!("\"{}\" is damaged: CRC-32C is {crc32c:08x}, {noted:08x} was noted when it was written", file.path))
+}
+
+/// Whether two subtasks of a keyed state hold the same key group.
+fn shared_groups(state: &OperatorState) -> Option<String> {
+    let pairs = state.handles.windows(2);
+    let shared = pairs.filter(|_| state.kind.is_keyed()).find(|pair| pair[0].key_groups.intersects(pair[1].key_groups))?;
+    Some(format!(
+        "_metadata is damaged: subtasks {} and {} share key groups of state \"{}\": {} and {}",
+        shared[0].subtask,
+        shared[1].subtask,
+        state.path(),
+        shared[0].key_groups,
+        shared[1].key_groups
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Written;
+    use super::*;
+
+    async fn verified(written: &Written) -> (bool, String) {
+        let snapshot = Snapshot::open(&written.path()).await.expect("it is found");
+        let mut out = Vec::new();
+        let whole = verify(&snapshot, &mut out).await.expect("it is checked");
+        (whole, written.masked(&String::from_utf8(out).expect("text")))
+    }
+
+    #[tokio::test]
+    async fn a_whole_snapshot_is_whole() {
+        let (whole, text) = verified(&Written::new(&Written::counts())).await;
+        assert!(whole, "{text}");
+        let end = "whole; 3 states of 4 subtasks, 2 files beside _metadata, 23 rows";
+        assert!(text.starts_with(&format!("file:///DIR/job/chk-7/_metadata: {end}")), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn each_flipped_bit_is_found_in_its_file() {
+        let written = Written::new(&Written::counts());
+        let path = written.file("counts-panes-1");
+        let bytes = std::fs::read(&path).expect("a file");
+        for at in (0..bytes.len()).step_by(97) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            std::fs::write(&path, damaged).expect("a file");
+            let (whole, text) = verified(&written).await;
+            assert!(!whole);
+            assert!(text.starts_with("\"chk-7/counts-panes-1\" is damaged: CRC-32C is "), "byte {at}: {text}");
+            assert!(text.contains("operator \"counts\", state \"panes\", subtask 1\n") && text.contains(": 1 damages"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_short_and_a_missing_file_are_told_apart() {
+        let written = Written::new(&Written::counts());
+        let path = written.file("counts-panes-0");
+        let bytes = std::fs::read(&path).expect("a file");
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).expect("a file");
+        let (_, text) = verified(&written).await;
+        let ends = format!("it ends at byte {}, the state reaches to byte {}", bytes.len() - 1, bytes.len());
+        assert!(text.contains(&ends), "{text}");
+        std::fs::remove_file(&path).expect("it was there");
+        let (whole, text) = verified(&written).await;
+        assert!(!whole && text.starts_with("\"chk-7/counts-panes-0\" is damaged: it does not exist"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn what_the_handle_says_is_compared_with_what_the_file_holds() {
+        let written = Written::new(&Written::counts());
+        let mut snapshot = Snapshot::open(&written.path()).await.expect("it is found");
+        snapshot.states[0].handles[0].rows += 1;
+        snapshot.states[0].handles[0].key_groups.end = 3;
+        snapshot.states[0].handles[1].key_groups.start = 2;
+        snapshot.states[0].handles[1].name = "other".into();
+        snapshot.metadata.max_parallelism = 256;
+        let mut out = Vec::new();
+        assert!(!verify(&snapshot, &mut out).await.expect("it is checked"));
+        let text = String::from_utf8(out).expect("text");
+        for part in [
+            "rows, ",
+            "rows are not in the key groups 0..=3",
+            "it holds state \"counts/panes\"",
+            "share key groups",
+            "_metadata has 256",
+        ] {
+            assert!(text.contains(part), "\"{part}\" is missing in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What can be wrong with a snapshot.
+
+use levada_common::checkpoint::{Handle, StateHandle};
+use levada_common::storage::StorageError;
+use levada_proto::metadata::MetadataError;
+
+/// Why a snapshot, or a state of it, cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// There is no snapshot at the path.
+    #[error(
+        "there is no snapshot at \"{uri}\": no file _metadata, and no folder chk-N with one; name a _metadata file, its folder, or a job's checkpoint folder"
+    )]
+    NoSnapshot {
+        /// The path.
+        uri: String,
+    },
+    /// The path holds checkpoints of several jobs.
+    #[error("\"{uri}\" holds checkpoints of {count} jobs; name the folder of one: {jobs}")]
+    SeveralJobs {
+        /// The path.
+        uri: String,
+        /// Number of jobs.
+        count: usize,
+        /// The first of them.
+        jobs: String,
+    },
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The file `_metadata` is not readable.
+    #[error("\"{path}\": {source}")]
+    Metadata {
+        /// Where it is.
+        path: String,
+        /// Why.
+        source: MetadataError,
+    },
+    /// No operator of this name has state.
+    #[error("the snapshot has no operator \"{uid}\"{hint}")]
+    NoOperator {
+        /// The name.
+        uid: String,
+        /// `; did you mean ...`, or nothing.
+        hint: String,
+    },
+    /// The operator has no state of this name.
+    #[error("operator \"{uid}\" has no state \"{name}\"; it has: {names}")]
+    NoState {
+        /// The operator.
+        uid: String,
+        /// The name.
+        name: String,
+        /// Its states.
+        names: String,
+    },
+    /// The operator has several states, and one is needed.
+    #[error("operator \"{uid}\" has several states; name one: {names}")]
+    SeveralStates {
+        /// The operator.
+        uid: String,
+        /// Its states, with the operator.
+        names: String,
+    },
+    /// A state's bytes are not those that were written, or make no sense.
+    #[error("{place} is damaged: {what}; {state}")]
+    Damaged {
+        /// Where the bytes are.
+        place: String,
+        /// What is wrong with them.
+        what: String,
+        /// Operator, state, subtask.
+        state: String,
+    },
+    /// A state's bytes cannot be had.
+    #[error("{place} cannot be read: {source}; {state}")]
+    Unreadable {
+        /// Where the bytes are.
+        place: String,
+        /// Operator, state, subtask.
+        state: String,
+        /// Why.
+        source: StorageError,
+    },
+    /// The state is in a database.
+    #[error("state \"{path}\" is in a RocksDB database, which can only be restored, not looked into")]
+    Database {
+        /// Operator and state.
+        path: String,
+    },
+    /// The rows of a keyed state are not sorted.
+    #[error("the rows of state \"{path}\" are not in the order of key groups: group {found} comes after group {before}")]
+    Unsorted {
+        /// Operator and state.
+        path: String,
+        /// The group that came too late.
+        found: u16,
+        /// The group before it.
+        before: u16,
+    },
+    /// Rows cannot be presented as asked.
+    #[error("{0}")]
+    Arrow(#[from] arrow::error::ArrowError),
+}
+
+impl SnapshotError {
+    /// The bytes of `handle` are wrong.
+    pub fn damaged(handle: &StateHandle, what: impl Into<String>) -> Self {
+        Self::Damaged { place: place_text(handle), what: what.into(), state: state_text(handle) }
+    }
+
+    /// The bytes of `handle` cannot be had; fewer than were noted are damage.
+    pub fn unreadable(handle: &StateHandle, source: StorageError) -> Self {
+        match source {
+            StorageError::NotFound { .. } => Self::damaged(handle, "it does not exist"),
+            source => Self::Unreadable { place: place_text(handle), state: state_text(handle), source },
+        }
+    }
+}
+
+/// Where a handle's bytes are, for messages.
+pub fn place_text(handle: &StateHandle) -> String {
+    match &handle.handle {
+        Handle::Inline(_) => "inline state in _metadata".into(),
+        Handle::File { path, offset: 0, .. } => format!("\"{path}\""),
+        Handle::File { path, offset, .. } => format!("\"{path}\" at byte {offset}"),
+        Handle::Database { files, family } => {
+            format!("family \"{family}\" of a database of {} files", files.len())
+        }
+    }
+}
+
+fn state_text(handle: &StateHandle) -> String {
+    format!("operator \"{}\", state \"{}\", subtask {}", handle.uid, handle.name, handle.subtask)
+}

@@ -1,0 +1,103 @@
+//! The rows of a state, batch by batch.
+//!
+//! Shape: the columns of the state's file (`levada_state::format`), rows sorted by key group within a subtask.
+
+use std::collections::VecDeque;
+use std::vec;
+
+use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::{Handle, StateHandle};
+use levada_common::keys::KeyGroupRange;
+use levada_state::format::{BatchRows, DecodeError, Layout, TRAILER_BYTES, footer_range};
+
+use super::{Checked, OperatorState, Snapshot, SnapshotError};
+
+/// An Arrow file whose checksum is right and whose footer was read.
+#[derive(Debug)]
+pub struct ArrowFile {
+    handle: StateHandle,
+    bytes: Checked,
+    /// What its footer says.
+    pub layout: Layout,
+}
+
+impl ArrowFile {
+    /// Opens the file of `handle`.
+    ///
+    /// Contract: the handle is no database.
+    pub async fn open(snapshot: &Snapshot, handle: &StateHandle) -> Result<Self, SnapshotError> {
+        let bytes = Checked::read(snapshot.storage(), handle).await?;
+        let length = bytes.length();
+        let read = |range| async { bytes.range(range).await.map_err(|error| SnapshotError::unreadable(handle, error)) };
+        let undecodable = |error: DecodeError| SnapshotError::damaged(handle, with_causes(&error));
+        let trailer = read(length.saturating_sub(TRAILER_BYTES)..length).await?;
+        let footer = read(footer_range(&trailer, length).map_err(undecodable)?).await?;
+        let layout = Layout::read(&footer, length).map_err(undecodable)?;
+        Ok(Self { handle: handle.clone(), bytes, layout })
+    }
+
+    /// Reads some rows of one batch.
+    pub async fn rows(&self, rows: BatchRows) -> Result<RecordBatch, SnapshotError> {
+        let bytes = self.bytes.range(self.layout.range(rows.batch)).await;
+        let bytes = bytes.map_err(|error| SnapshotError::unreadable(&self.handle, error))?;
+        let undecodable = |error: DecodeError| SnapshotError::damaged(&self.handle, with_causes(&error));
+        let batch = self.layout.decode(rows.batch, bytes).map_err(undecodable)?;
+        rows.cut(&batch).map_err(undecodable)
+    }
+}
+
+/// An error and what caused it, in one line.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text += &format!(": {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// All rows of a state, subtask by subtask.
+pub struct StateRows<'a> {
+    snapshot: &'a Snapshot,
+    handles: vec::IntoIter<StateHandle>,
+    key_groups: Option<KeyGroupRange>,
+    open: Option<(ArrowFile, VecDeque<BatchRows>)>,
+}
+
+impl<'a> StateRows<'a> {
+    /// The rows of `state`, only those of `key_groups` where they are given; broadcast state once, as every subtask has all of it.
+    pub fn new(snapshot: &'a Snapshot, state: &OperatorState, key_groups: Option<KeyGroupRange>) -> Self {
+        let is_wanted = |handle: &&StateHandle| key_groups.is_none_or(|wanted| handle.key_groups.intersects(wanted));
+        let mut handles: Vec<StateHandle> = state.handles.iter().filter(is_wanted).cloned().collect();
+        if state.kind == levada_common::checkpoint::StateKind::OperatorBroadcast {
+            handles.truncate(1);
+        }
+        Self { snapshot, handles: handles.into_iter(), key_groups, open: None }
+    }
+
+    /// The next batch, which has rows; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, SnapshotError> {
+        loop {
+            if let Some((file, wanted)) = &mut self.open {
+                let Some(rows) = wanted.pop_front() else {
+                    self.open = None;
+                    continue;
+                };
+                let batch = file.rows(rows).await?;
+                if batch.num_rows() > 0 {
+                    return Ok(Some(batch));
+                }
+                continue;
+            }
+            let Some(handle) = self.handles.next() else { return Ok(None) };
+            if let Handle::Database { .. } = handle.handle {
+                return Err(SnapshotError::Database { path: format!("{}/{}", handle.uid, handle.name) });
+            }
+            let file = ArrowFile::open(self.snapshot, &handle).await?;
+            let wanted = file.layout.rows_of(self.key_groups);
+            let wanted = wanted.map_err(|error| SnapshotError::damaged(&handle, with_causes(&error)))?;
+            self.open = Some((file, wanted.into()));
+        }
+    }
+}
