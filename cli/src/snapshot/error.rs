@@ -1,5 +1,7 @@
 //! What can be wrong with a snapshot.
 
+use std::path::PathBuf;
+
 use levada_common::checkpoint::{Handle, StateHandle};
 use levada_common::storage::StorageError;
 use levada_proto::metadata::MetadataError;
@@ -82,11 +84,13 @@ pub enum SnapshotError {
         /// Why.
         source: StorageError,
     },
-    /// The state is in a database.
-    #[error("state \"{path}\" is in a RocksDB database, which can only be restored, not looked into")]
-    Database {
-        /// Operator and state.
-        path: String,
+    /// No working folder for a database can be had.
+    #[error("a database is read in a folder for temporary files, but \"{}\" cannot be written: {source}", path.display())]
+    WorkingFolder {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// The rows of a keyed state are not sorted.
     #[error("the rows of state \"{path}\" are not in the order of key groups: group {found} comes after group {before}")]

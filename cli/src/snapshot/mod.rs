@@ -1,10 +1,11 @@
 //! A checkpoint or savepoint as it lies in a storage, read without the job's code.
 //!
-//! `locate` finds it, `bytes` fetches and checks a state's bytes, `rows` decodes them batch by batch, `groups` puts the subtasks'
+//! `locate` finds it, `bytes` fetches and checks a state's bytes, `database` has those of RocksDB, `rows` decodes them batch by batch, `groups` puts the subtasks'
 //! rows together by key group. Must never know: how anything is shown. Invariant: no byte is decoded whose length and CRC-32C are
 //! not those that were noted, and no more than one batch or `bytes::WHOLE_MAX` bytes of a state are in memory.
 
 mod bytes;
+pub mod database;
 mod error;
 pub mod groups;
 mod locate;

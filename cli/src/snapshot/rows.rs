@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use std::vec;
 
 use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::{Handle, StateHandle};
+use levada_common::checkpoint::{Handle, StateHandle, StateKind};
 use levada_common::keys::KeyGroupRange;
 use levada_state::format::{BatchRows, DecodeError, Layout, TRAILER_BYTES, footer_range};
 
+use super::database::DatabaseRows;
 use super::{Checked, OperatorState, Snapshot, SnapshotError};
 
 /// An Arrow file whose checksum is right and whose footer was read.
@@ -62,7 +63,35 @@ pub struct StateRows<'a> {
     snapshot: &'a Snapshot,
     handles: vec::IntoIter<StateHandle>,
     key_groups: Option<KeyGroupRange>,
-    open: Option<(ArrowFile, VecDeque<BatchRows>)>,
+    open: Option<HandleRows>,
+}
+
+/// The rows of one subtask that are still to come.
+enum HandleRows {
+    Arrow(Box<ArrowFile>, VecDeque<BatchRows>),
+    Database(DatabaseRows),
+}
+
+impl HandleRows {
+    async fn open(snapshot: &Snapshot, handle: &StateHandle, key_groups: Option<KeyGroupRange>) -> Result<Self, SnapshotError> {
+        if let Handle::Database { .. } = handle.handle {
+            return Ok(Self::Database(DatabaseRows::open(snapshot, handle, key_groups).await?));
+        }
+        let file = ArrowFile::open(snapshot, handle).await?;
+        let wanted = file.layout.rows_of(key_groups);
+        let wanted = wanted.map_err(|error| SnapshotError::damaged(handle, with_causes(&error)))?;
+        Ok(Self::Arrow(Box::new(file), wanted.into()))
+    }
+
+    async fn next(&mut self) -> Result<Option<RecordBatch>, SnapshotError> {
+        match self {
+            Self::Arrow(file, wanted) => match wanted.pop_front() {
+                Some(rows) => file.rows(rows).await.map(Some),
+                None => Ok(None),
+            },
+            Self::Database(rows) => rows.next().await,
+        }
+    }
 }
 
 impl<'a> StateRows<'a> {
@@ -70,7 +99,7 @@ impl<'a> StateRows<'a> {
     pub fn new(snapshot: &'a Snapshot, state: &OperatorState, key_groups: Option<KeyGroupRange>) -> Self {
         let is_wanted = |handle: &&StateHandle| key_groups.is_none_or(|wanted| handle.key_groups.intersects(wanted));
         let mut handles: Vec<StateHandle> = state.handles.iter().filter(is_wanted).cloned().collect();
-        if state.kind == levada_common::checkpoint::StateKind::OperatorBroadcast {
+        if state.kind == StateKind::OperatorBroadcast {
             handles.truncate(1);
         }
         Self { snapshot, handles: handles.into_iter(), key_groups, open: None }
@@ -79,25 +108,16 @@ impl<'a> StateRows<'a> {
     /// The next batch, which has rows; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, SnapshotError> {
         loop {
-            if let Some((file, wanted)) = &mut self.open {
-                let Some(rows) = wanted.pop_front() else {
-                    self.open = None;
-                    continue;
-                };
-                let batch = file.rows(rows).await?;
-                if batch.num_rows() > 0 {
-                    return Ok(Some(batch));
-                }
+            let Some(open) = &mut self.open else {
+                let Some(handle) = self.handles.next() else { return Ok(None) };
+                self.open = Some(HandleRows::open(self.snapshot, &handle, self.key_groups).await?);
                 continue;
+            };
+            match open.next().await? {
+                Some(batch) if batch.num_rows() > 0 => return Ok(Some(batch)),
+                Some(_) => {}
+                None => self.open = None,
             }
-            let Some(handle) = self.handles.next() else { return Ok(None) };
-            if let Handle::Database { .. } = handle.handle {
-                return Err(SnapshotError::Database { path: format!("{}/{}", handle.uid, handle.name) });
-            }
-            let file = ArrowFile::open(self.snapshot, &handle).await?;
-            let wanted = file.layout.rows_of(self.key_groups);
-            let wanted = wanted.map_err(|error| SnapshotError::damaged(&handle, with_causes(&error)))?;
-            self.open = Some((file, wanted.into()));
         }
     }
 }

@@ -16,7 +16,7 @@ const ALLOWED: [(&str, &str, &[&str]); 12] = [
     ("levada-taskmanager", "taskmanager", &["common", "proto", "state", "state-rocksdb", "engine", "connectors", "sql"]),
     ("levada-jobmanager-core", "jobmanager/core", &["common"]),
     ("levada-jobmanager", "jobmanager", &["common", "proto", "jobmanager-core", "connectors", "sql"]),
-    ("levada", "cli", &["common", "proto", "state", "connectors", "sql", "taskmanager", "jobmanager"]),
+    ("levada", "cli", &["common", "proto", "state", "state-rocksdb", "connectors", "sql", "taskmanager", "jobmanager"]),
     (
         "levada-integration-tests",
         "integration-tests",

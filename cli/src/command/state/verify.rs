@@ -10,19 +10,16 @@ use std::io::Write;
 use arrow::record_batch::RecordBatch;
 use futures::{StreamExt, stream};
 use levada_common::checkpoint::{DatabaseFile, Handle, StateHandle, TaskSnapshot};
-use levada_common::storage::{Storage, StorageError};
 use levada_state::format::Layout;
 
 use crate::progress::count;
+use crate::snapshot::database::{DatabaseRows, check_file};
 use crate::snapshot::groups::{computed_groups, groups_of};
 use crate::snapshot::rows::{ArrowFile, with_causes};
 use crate::snapshot::{OperatorState, Snapshot, SnapshotError};
 
 /// Handles that are looked through at a time.
 const AT_ONCE: usize = 4;
-
-/// Bytes of a database's file that are read at a time.
-const PART_BYTES: u64 = 4 << 20;
 
 /// Prints a line for each damage and a last one with the sums; `true` where there is none.
 pub async fn verify(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<bool> {
@@ -38,7 +35,8 @@ pub async fn verify(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result
         tell(out, damages)?;
     }
     let databases: BTreeSet<&DatabaseFile> = handles.iter().flat_map(|handle| database_files(handle)).collect();
-    let mut checks = stream::iter(databases).map(|file| check_file(snapshot.storage(), file)).buffered(AT_ONCE);
+    let check = |file| async move { check_file(snapshot.storage(), file).await.err().map(|damage| damage.text(file)) };
+    let mut checks = stream::iter(databases).map(check).buffered(AT_ONCE);
     while let Some(damage) = checks.next().await {
         tell(out, damage.into_iter().collect())?;
     }
@@ -78,9 +76,8 @@ fn paths(handle: &StateHandle) -> Vec<&str> {
 
 /// What is wrong with one state of one subtask.
 async fn check(snapshot: &Snapshot, handle: &StateHandle) -> Vec<String> {
-    if let Handle::Database { .. } = handle.handle {
-        // Its files are checked once for all states in them.
-        return Vec::new();
+    if let Handle::Database { files, .. } = &handle.handle {
+        return check_database(snapshot, handle, files).await;
     }
     let file = match ArrowFile::open(snapshot, handle).await {
         Ok(file) => file,
@@ -99,6 +96,32 @@ async fn check(snapshot: &Snapshot, handle: &StateHandle) -> Vec<String> {
         }
     }
     contents.end().into_iter().map(|what| SnapshotError::damaged(handle, what).to_string()).collect()
+}
+
+/// What is wrong with the rows of one state in a database; files that are damaged are told elsewhere, once for all states in them.
+async fn check_database(snapshot: &Snapshot, handle: &StateHandle, files: &[DatabaseFile]) -> Vec<String> {
+    for file in files {
+        if check_file(snapshot.storage(), file).await.is_err() {
+            return Vec::new();
+        }
+    }
+    let mut rows = match DatabaseRows::open(snapshot, handle, None).await {
+        Ok(rows) => rows,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut defects = BTreeSet::new();
+    loop {
+        match rows.next().await {
+            Ok(Some(batch)) => {
+                let groups = groups_of(&batch, snapshot.metadata.max_parallelism);
+                if groups.iter().any(|group| !handle.key_groups.contains(*group)) {
+                    defects.insert(format!("rows are not in the key groups {}", handle.key_groups));
+                }
+            }
+            Ok(None) => return defects.into_iter().map(|what| SnapshotError::damaged(handle, what).to_string()).collect(),
+            Err(error) => return vec![error.to_string()],
+        }
+    }
 }
 
 /// What the file says of itself, against what the handle says.
@@ -155,26 +178,6 @@ impl Contents<'_> {
         }
         self.defects
     }
-}
-
-/// What is wrong with one file of a database.
-async fn check_file(storage: &Storage, file: &DatabaseFile) -> Option<String> {
-    let (mut crc32c, mut at) = (0, 0);
-    while at < file.length {
-        let next = (at + PART_BYTES).min(file.length);
-        match storage.get_range(&file.path, at..next).await {
-            Ok(bytes) => crc32c = crc32c::crc32c_append(crc32c, &bytes),
-            Err(StorageError::NotFound { .. }) => return Some(format!("\"{}\" is damaged: it does not exist", file.path)),
-            Err(StorageError::Truncated { found, .. }) => {
-                return Some(format!("\"{}\" is damaged: it has {} bytes, {} were noted", file.path, at + found, file.length));
-            }
-            Err(error) => return Some(format!("\"{}\" cannot be read: {error}", file.path)),
-        }
-        at = next;
-    }
-    let noted = file.crc32c;
-    (crc32c != noted)
-        .then(|| format!("\"{}\" is damaged: CRC-32C is {crc32c:08x}, {noted:08x} was noted when it was written", file.path))
 }
 
 /// Whether two subtasks of a keyed state hold the same key group.
