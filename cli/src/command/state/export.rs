@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use levada_common::types::Column;
-use levada_state::format::{ENTRY_COLUMN, KEY_GROUP_COLUMN, KEY_PREFIX};
+use levada_state::format::{ENTRY_COLUMN, KEY_GROUP_COLUMN};
+use levada_state::row_codec::RowLayout;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -78,20 +78,11 @@ fn of_schema(schema: &SchemaRef, batch: &RecordBatch) -> anyhow::Result<RecordBa
 
 /// The columns of a state that has no rows.
 fn empty_schema(state: &OperatorState) -> SchemaRef {
-    let schema = &state.schema;
-    let mut fields = Vec::new();
-    if state.kind.is_keyed() {
-        fields.push(Field::new(KEY_GROUP_COLUMN, DataType::UInt16, false));
-    }
-    fields.extend(schema.keys.iter().map(|key| Field::new(format!("{KEY_PREFIX}{}", key.name), key.ty.to_arrow(), true)));
-    if schema.windowed {
-        let time = DataType::Timestamp(TimeUnit::Millisecond, None);
-        let bounds = vec![Field::new("start", time.clone(), false), Field::new("end", time, false)];
-        fields.push(Field::new("namespace", DataType::Struct(bounds.into()), false));
-    }
-    fields.extend(schema.map_key.iter().chain(&schema.values).map(Column::to_field));
+    let group = state.kind.is_keyed().then(|| Arc::new(Field::new(KEY_GROUP_COLUMN, DataType::UInt16, false)));
+    let layout = RowLayout::new(Arc::clone(&state.schema), 1);
+    let mut fields: Vec<_> = group.into_iter().chain(layout.columns().fields().iter().cloned()).collect();
     if fields.is_empty() {
-        fields.push(Field::new(ENTRY_COLUMN, DataType::Utf8, false));
+        fields.push(Arc::new(Field::new(ENTRY_COLUMN, DataType::Utf8, false)));
     }
     Arc::new(Schema::new(fields))
 }

@@ -94,8 +94,8 @@ fn value_of(column: &Column, text: &str) -> Result<ArrayRef, Usage> {
     let record = format!("{{{}:{value}}}", serde_json::Value::from(column.name.as_str()));
     let schema = StreamSchema::append(vec![column.clone()]);
     let mut decoder = Decoder::new(&Format::Ndjson(vec![column.clone()]), &schema, 1);
-    decoder.push(record.as_bytes()).map_err(|reason| Usage(format!("--key {text}: {reason}")))?;
-    let batch = decoder.take().map_err(|error| Usage(format!("--key {text}: {error}")))?;
+    decoder.push(record.as_bytes()).map_err(|reason| Usage(format!("--key {}={text}: {reason}", column.name)))?;
+    let batch = decoder.take().map_err(|error| Usage(format!("--key {}={text}: {error}", column.name)))?;
     Ok(Arc::clone(batch.column(0)))
 }
 

@@ -11,7 +11,7 @@ use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_connectors::formats::ndjson::write::NdjsonEncoder;
 
 /// Letters of a cell in a table.
-const CELL_CHARS_MAX: usize = 60;
+const CELL_CHARS_MAX: usize = 80;
 
 /// The batch with columns of the types of streams only: what has none becomes text.
 pub fn plain(batch: &RecordBatch) -> Result<(StreamSchema, RecordBatch), ArrowError> {
@@ -35,7 +35,9 @@ pub fn plain(batch: &RecordBatch) -> Result<(StreamSchema, RecordBatch), ArrowEr
 
 fn texts(array: &ArrayRef) -> Result<StringArray, ArrowError> {
     let formatter = ArrayFormatter::try_new(array.as_ref(), &FormatOptions::default())?;
-    (0..array.len()).map(|row| (!array.is_null(row)).then(|| formatter.value(row).try_to_string()).transpose()).collect()
+    let nulls = array.logical_nulls();
+    let is_null = |row| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+    (0..array.len()).map(|row| (!is_null(row)).then(|| formatter.value(row).try_to_string()).transpose()).collect()
 }
 
 /// Appends a line of NDJSON per row.
@@ -106,9 +108,9 @@ mod tests {
 
     #[test]
     fn long_cells_are_cut_between_letters() {
-        let text: ArrayRef = Arc::new(StringArray::from(vec!["ä".repeat(61), "b\n".into()]));
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["ä".repeat(81), "b\n".into()]));
         let cells = cells(&RecordBatch::try_from_iter([("t", text)]).expect("a column")).expect("cells");
-        assert_eq!((cells[0][0].chars().count(), cells[0][0].chars().last()), (60, Some('…')));
+        assert_eq!((cells[0][0].chars().count(), cells[0][0].chars().last()), (80, Some('…')));
         assert_eq!(cells[1][0], "b\\n");
     }
 }

@@ -1,27 +1,20 @@
 //! Two states, row by row: by key, namespace and map key where they have one, else as bags of rows.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use anyhow::Context;
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use arrow::row::{RowConverter, SortField};
-use levada_common::state_schema::StateShape;
+use levada_common::state_schema::{StateSchema, StateShape};
 use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX};
+use levada_state::row_codec::{INDEX_COLUMN, NAMESPACE_COLUMN};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::command::state::plain::cells;
 use crate::snapshot::groups::GroupedRows;
 use crate::snapshot::{OperatorState, Snapshot};
-
-/// The column of the place within a list.
-const INDEX_COLUMN: &str = "_index";
-
-/// The column of the window.
-const NAMESPACE_COLUMN: &str = "namespace";
-
-/// What the names of a map key's columns begin with.
-const MAP_KEY_PREFIX: &str = "map_key";
 
 /// How two states differ.
 #[derive(Debug, Default)]
@@ -43,10 +36,10 @@ type Side<'a> = (&'a Snapshot, &'a OperatorState, u16);
 
 /// Compares the rows of two states of one type.
 pub async fn compare(before: Side<'_>, after: Side<'_>, examples_max: usize) -> anyhow::Result<Comparison> {
-    let shape = before.1.schema.shape;
     let mut left = GroupedRows::new(before.0, before.1, before.2);
     let mut right = GroupedRows::new(after.0, after.1, after.2);
-    let mut comparer = Comparer { found: Comparison::default(), examples_max, shape, columns: None };
+    let schema = Arc::clone(&before.1.schema);
+    let mut comparer = Comparer { found: Comparison::default(), examples_max, schema, columns: None };
     let (mut of_left, mut of_right) = (left.next().await?, right.next().await?);
     loop {
         // A group that only one side has is compared with none.
@@ -81,7 +74,7 @@ struct Unmet {
 struct Comparer {
     found: Comparison,
     examples_max: usize,
-    shape: StateShape,
+    schema: Arc<StateSchema>,
     columns: Option<Columns>,
 }
 
@@ -90,7 +83,7 @@ impl Comparer {
         let Some(first) = before.first().or(after.first()) else { return Ok(()) };
         let columns = match self.columns.take() {
             Some(columns) => columns,
-            None => Columns::of(first, self.shape)?,
+            None => Columns::of(first, &self.schema)?,
         };
         let mut unmet = HashMap::<u128, Unmet>::new();
         for (batch, rows) in before.iter().enumerate() {
@@ -148,14 +141,15 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(batch: &RecordBatch, shape: StateShape) -> anyhow::Result<Self> {
+    fn of(batch: &RecordBatch, state: &StateSchema) -> anyhow::Result<Self> {
         let schema = batch.schema();
         let is_key = |name: &str| {
-            name.starts_with(KEY_PREFIX) || name.starts_with(MAP_KEY_PREFIX) || matches!(name, NAMESPACE_COLUMN | INDEX_COLUMN)
+            let is_map_key = || state.map_key.iter().any(|column| column.name == name);
+            name.starts_with(KEY_PREFIX) || matches!(name, NAMESPACE_COLUMN | INDEX_COLUMN) || is_map_key()
         };
         let fields: Vec<_> = schema.fields().iter().filter(|field| field.name() != KEY_GROUP_COLUMN).collect();
         // Timers are their keys; entries of an operator have none.
-        let is_bag = shape == StateShape::Timers || !fields.iter().any(|field| is_key(field.name()));
+        let is_bag = state.shape == StateShape::Timers || !fields.iter().any(|field| is_key(field.name()));
         let (keys, values): (Vec<_>, Vec<_>) = fields.into_iter().partition(|field| is_bag || is_key(field.name()));
         let rows = |fields: &[&arrow::datatypes::FieldRef]| {
             RowConverter::new(fields.iter().map(|field| SortField::new(field.data_type().clone())).collect())
