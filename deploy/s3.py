@@ -1,11 +1,14 @@
 """Serves S3 on port 9000 with one bucket, whose name is in BUCKET."""
 
+import logging
 import os
 import signal
 import threading
 
 import boto3
 from moto.server import ThreadedMotoServer
+
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
 
 stopped = threading.Event()
 for number in (signal.SIGTERM, signal.SIGINT):

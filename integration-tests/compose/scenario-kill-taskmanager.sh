@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scenario-kill-taskmanager.sh PROGRAMS: stream A on a cluster of containers with its checkpoints in S3; a TaskManager's container is killed in
+# scenario-kill-taskmanager.sh PROGRAMS: stream A on a cluster of containers; a TaskManager's container is killed in
 # the middle and comes back; the output must be exact and the checkpoints whole.
 #
 # Every wait is bounded. Containers, networks and volumes are removed at the end, images that other contents made too; those of this
@@ -55,8 +55,9 @@ job=$(inside jobmanager levada submit /dev/stdin <integration-tests/compose/stre
 wait_for 60 "two checkpoints" status checkpoints.completed 2
 say "killing taskmanager-2"
 cluster kill -s SIGKILL taskmanager-2 >/dev/null 2>&1
-wait_for 60 "the job's restart" status restarts 1
+wait_for 60 "the loss of the TaskManager" registered 1
 cluster up -d taskmanager-2 >/dev/null 2>&1
+wait_for 60 "the job's restart" status restarts 1
 inside jobmanager levada wait "$job" >"$work/wait.log" 2>&1 || { cat "$work/wait.log" >&2; fail "the job did not finish"; }
 
 inside taskmanager-1 bash -c 'cat /out/stream-a/*' | sort >"$work/found"
@@ -70,5 +71,5 @@ cmp -s "$work/expected" "$work/found" || {
   fail "the output is not exact: $(wc -l <"$work/found") of $(wc -l <"$work/expected") rows"
 }
 [ "$(inside taskmanager-1 bash -c 'ls -A /out/stream-a | grep -c "^[.]" || true')" = 0 ] || fail "files that are not final were left"
-inside jobmanager levada state verify "s3://levada/checkpoints/$job" || fail "a retained checkpoint is damaged"
+inside jobmanager levada state verify "file:///out/checkpoints/$job" || fail "a retained checkpoint is damaged"
 say "killed with $(number "$work/job.json" checkpoints.completed) checkpoints completed; 10,000 rows exact"
