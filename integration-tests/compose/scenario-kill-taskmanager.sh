@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scenario-kill-taskmanager.sh PROGRAMS: stream A on a cluster of containers; a TaskManager's container is killed in
+# scenario-kill-taskmanager.sh PROGRAMS: stream A on a cluster of containers with its checkpoints in S3; a TaskManager's container is killed in
 # the middle and comes back; the output must be exact and the checkpoints whole.
 #
 # Every wait is bounded. Containers, networks and volumes are removed at the end, images that other contents made too; those of this
@@ -71,5 +71,5 @@ cmp -s "$work/expected" "$work/found" || {
   fail "the output is not exact: $(wc -l <"$work/found") of $(wc -l <"$work/expected") rows"
 }
 [ "$(inside taskmanager-1 bash -c 'ls -A /out/stream-a | grep -c "^[.]" || true')" = 0 ] || fail "files that are not final were left"
-inside jobmanager levada state verify "file:///out/checkpoints/$job" || fail "a retained checkpoint is damaged"
+inside jobmanager levada state verify "s3://levada/checkpoints/$job" || fail "a retained checkpoint is damaged"
 say "killed with $(number "$work/job.json" checkpoints.completed) checkpoints completed; 10,000 rows exact"
