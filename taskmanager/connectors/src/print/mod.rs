@@ -2,3 +2,4 @@
 
 pub mod declaration;
 pub mod sink;
+mod writer;
