@@ -3,6 +3,7 @@
 //! Holds ids, times, types, keys, the job graph, the checked plan, checkpoint metadata, configuration, failures and
 //! storage paths. Must never know: gRPC, tokio tasks, SQL engines, RocksDB.
 
+pub mod aggregate_state;
 pub mod checkpoint;
 pub mod config;
 pub mod declaration;
@@ -16,6 +17,7 @@ pub mod plan;
 pub mod planned_state;
 pub mod restore_check;
 pub mod savepoint;
+pub mod prometheus;
 pub mod state_schema;
 pub mod storage;
 pub mod time;

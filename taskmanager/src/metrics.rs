@@ -2,10 +2,10 @@
 //!
 //! Read from the tasks' own counters when someone asks; nothing is counted twice, and no registry is global.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use levada_common::prometheus::{self, head};
 use levada_engine::metrics::NodeMetrics;
 use levada_state_rocksdb::MemoryUse;
 
@@ -186,7 +186,7 @@ pub fn render(figures: ProcessFigures, databases: &Databases, tasks: &[Arc<TaskH
     ];
     for (name, help, value) in process {
         head(&mut text, name, "gauge", help);
-        let _ = writeln!(text, "{name} {value}");
+        prometheus::sample::<&str>(&mut text, name, &[], value);
     }
     let memory = databases.memory();
     for metric in &DATABASE_METRICS {
@@ -210,18 +210,8 @@ pub fn render(figures: ProcessFigures, databases: &Databases, tasks: &[Arc<TaskH
     text
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
 fn sample(text: &mut String, name: &str, task: &TaskHandle, label: (&str, &str), value: f64) {
-    let (key, label) = label;
-    let (job, subtask) = (escaped(&task.job_name), task.task.subtask);
-    let id = task.attempt.job;
-    let _ = writeln!(text, "{name}{{job=\"{job}\",job_id=\"{id}\",{key}=\"{}\",subtask=\"{subtask}\"}} {value}", escaped(label));
-}
-
-/// A label's value: backslash, quote and newline are escaped.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let (id, subtask) = (task.attempt.job.to_string(), task.task.subtask.to_string());
+    let labels = [("job", task.job_name.as_str()), ("job_id", &id), label, ("subtask", &subtask)];
+    prometheus::sample(text, name, &labels, value);
 }

@@ -4,11 +4,7 @@ mod cases;
 mod exchange;
 mod kill;
 mod python;
-<<<<<<< HEAD
 mod savepoints;
-mod storage;
-=======
->>>>>>> c2fbe65 (Keep the containers' checkpoints in S3)
 mod state_tools;
 mod storage;
 mod streams;

@@ -1,8 +1,8 @@
 //! Prometheus text, made at each scrape from what is. Every name stands in one table.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
+use levada_common::prometheus::{self, head};
 use levada_proto::v1;
 
 use crate::status::state_name;
@@ -197,19 +197,12 @@ fn size(sample: &Sample) -> Vec<(Labels, f64)> {
 pub(super) fn text(sample: &Sample) -> String {
     let mut text = String::new();
     for metric in METRICS {
-        let _ = writeln!(text, "# HELP {} {}\n# TYPE {} {}", metric.name, metric.help, metric.name, metric.kind);
+        head(&mut text, metric.name, metric.kind, metric.help);
         for (labels, value) in (metric.series)(sample) {
-            let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-            let _ = writeln!(text, "{}{labels} {value}", metric.name);
+            prometheus::sample(&mut text, metric.name, &labels, value);
         }
     }
     text
-}
-
-/// A label's value as the text format wants it.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

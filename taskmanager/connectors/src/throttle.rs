@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use levada_engine::source::SourceContext;
 use tokio::time::{Instant, Sleep};
 
 /// Rows may bunch up for this long; less where the buffer timeout is shorter.
@@ -64,6 +65,12 @@ pub struct Throttle {
 }
 
 impl Throttle {
+    /// The throttle of a subtask that has this share of a source's rows, where the source has a rate.
+    pub fn of(rate: Option<f64>, share: f64, context: &SourceContext) -> Option<Self> {
+        let rate = rate.map(|rate| rate * share).filter(|rate| *rate > 0.0);
+        rate.map(|rate| Self::new(rate, context.buffer_timeout_ms, context.waker.clone()))
+    }
+
     /// A throttle at `rate` rows a second; `waker` is woken when rows are due.
     pub fn new(rate: f64, buffer_timeout_ms: u64, waker: Waker) -> Self {
         let quantum = QUANTUM.min(Duration::from_millis(buffer_timeout_ms));

@@ -74,8 +74,7 @@ impl GenerateSource {
 impl Source for GenerateSource {
     fn open(&mut self, context: SourceContext, splits: Vec<String>) -> Result<(), EngineError> {
         let stripes = Stripes::new(&splits, BLOCK, self.options.count).map_err(|error| self.failed(error))?;
-        let rate = self.options.rate.map(|rate| rate * stripes.share()).filter(|rate| *rate > 0.0);
-        let throttle = rate.map(|rate| Throttle::new(rate, context.buffer_timeout_ms, context.waker.clone()));
+        let throttle = Throttle::of(self.options.rate, stripes.share(), &context);
         self.opened =
             Some(Opened { stripes, throttle, schema: context.spec.schema.to_arrow(), rows_max: context.batch_rows_max.max(1) });
         Ok(())

@@ -117,8 +117,7 @@ impl Opened {
 impl Source for NexmarkSource {
     fn open(&mut self, context: SourceContext, splits: Vec<String>) -> Result<(), EngineError> {
         let stripes = Stripes::new(&splits, BLOCK, self.options.events).map_err(|error| self.failed(error))?;
-        let rate = self.options.rate.map(|rate| rate * stripes.share()).filter(|rate| *rate > 0.0);
-        let throttle = rate.map(|rate| Throttle::new(rate, context.buffer_timeout_ms, context.waker.clone()));
+        let throttle = Throttle::of(self.options.rate, stripes.share(), &context);
         let schema = context.spec.schema.to_arrow();
         let row_bytes: usize = schema.fields().iter().map(|field| row_bytes(self.options.table, field.data_type())).sum();
         let rows_max = context.batch_rows_max.min(BATCH_BYTES_MAX / row_bytes.max(1)).max(1);
