@@ -23,3 +23,6 @@ pub const PROTOCOL: u32 = 2;
 pub fn encoded_len(message: &impl prost::Message) -> u64 {
     message.encoded_len() as u64
 }
+
+#[cfg(test)]
+mod fuzz;
