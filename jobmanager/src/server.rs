@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use levada_common::config::JobManagerConfig;
+use levada_common::config::{HostPort, JobManagerConfig};
 use levada_common::declaration::Declarations;
 use levada_common::ids::Epoch;
 use levada_proto::FILE_DESCRIPTOR_SET;
@@ -121,7 +121,8 @@ impl JobManager {
         rest.spawn(until("registry", registry.run(stop_servers.clone())));
         rest.spawn(until("gRPC server", serve_grpc(grpc_listener, routes, stop_servers.clone())));
         rest.spawn(until("HTTP server", serve_http(http_listener, shown, stop_servers.clone())));
-        info!(%grpc, %http, version = env!("CARGO_PKG_VERSION"), "JobManager started");
+        let reached_at = HostPort::new(&config.advertise, grpc.port());
+        info!(%grpc, %http, %reached_at, version = env!("CARGO_PKG_VERSION"), "JobManager started");
         Ok(JobManagerHandle { grpc, http, stop, stop_servers, readers, dispatcher: dispatchers, rest })
     }
 }

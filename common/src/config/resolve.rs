@@ -38,7 +38,7 @@ pub enum LogFormat {
 pub struct JobManagerConfig {
     /// Where it listens.
     pub bind: String,
-    /// The name that others reach it by.
+    /// The name that others reach it by; its log says it.
     pub advertise: String,
     /// gRPC port; 0 = any free one.
     pub port: u16,
@@ -50,8 +50,6 @@ pub struct JobManagerConfig {
     pub inline_budget_bytes: u64,
     /// Largest control message.
     pub frame_size_bytes: u64,
-    /// Time that a call may take.
-    pub ask_timeout: Duration,
     /// Between two heartbeats.
     pub heartbeat_interval: Duration,
     /// Silence after which a TaskManager is lost.
@@ -128,7 +126,6 @@ impl Configuration {
             memory_total_bytes,
             inline_budget_bytes,
             frame_size_bytes: frame.as_bytes(),
-            ask_timeout: self.ask_timeout()?,
             heartbeat_interval: interval.into(),
             heartbeat_timeout: timeout.into(),
             storage: self.storage()?,

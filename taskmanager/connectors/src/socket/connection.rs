@@ -1,9 +1,11 @@
 //! A connection that is opened again whenever it is lost or cannot be made, on tokio.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -52,7 +54,7 @@ pub(super) fn start(node: String, host: String, port: u16) -> Connection {
         let mut backoff = BACKOFF_MIN;
         // Ends when the task is gone.
         while !sender.is_closed() {
-            match timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), port))).await {
+            match timeout(CONNECT_TIMEOUT, connect(&host, port)).await {
                 Ok(Ok(stream)) => {
                     tracing::info!(%node, "connected to {host}:{port}");
                     let Some((bytes, end)) = receive(stream, &sender).await else { return };
@@ -71,6 +73,29 @@ pub(super) fn start(node: String, host: String, port: u16) -> Connection {
     Connection { events, work }
 }
 
+/// Connects to the first of the host's addresses that takes it.
+async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = None;
+    for address in lookup_host((host, port)).await? {
+        match socket(address) {
+            Ok(socket) => match socket.connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            },
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+}
+
+/// A socket that asks, by the system's keepalive, whether a server that says nothing is still there: a source that only listens
+/// would never notice that it is gone.
+fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_keepalive(true)?;
+    Ok(socket)
+}
+
 /// Receives until the connection ends: bytes received, and how it ended. `None` where the task is gone.
 async fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Event>) -> Option<(u64, String)> {
     let mut bytes = 0;
@@ -87,5 +112,16 @@ async fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Event>) -> Option<
         };
         sender.send(event).await.ok()?;
         return Some((bytes, end));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_asks_whether_the_server_is_there() {
+        let socket = socket("127.0.0.1:9".parse().expect("an address")).expect("a socket");
+        assert!(socket.keepalive().expect("it is known"));
     }
 }
