@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::aggregate_state::state_columns;
 use crate::declaration::Options;
 use crate::ids::{Uid, VertexId};
 use crate::state_schema::{StateSchema, StateShape};
@@ -273,7 +274,7 @@ impl AggregateSpec {
             shape: StateShape::Accumulators,
             keys: self.keys.iter().filter_map(key).collect(),
             windowed: matches!(self.window, WindowSpec::Tumbling { .. } | WindowSpec::Same),
-            values: self.calls.iter().flat_map(AggregateCall::state_columns).collect(),
+            values: state_columns(&self.calls),
             ..StateSchema::default()
         }
     }
@@ -301,7 +302,7 @@ pub enum WindowSpec {
 /// Which half of a two-phase aggregation an operator is.
 ///
 /// Shape of a partial's output and a final's input: the key columns, with a window `window_start` and `window_end`
-/// (TIMESTAMP, not null), then each call's state columns as `AggregateCall::state_columns` names them. Append.
+/// (TIMESTAMP, not null), then the columns of `aggregate_state::state_columns`. Append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AggregatePhase {
@@ -324,44 +325,12 @@ pub struct AggregateCall {
     pub argument: Option<String>,
     /// The argument's type.
     pub argument_type: Option<LogicalType>,
+    /// Whether the argument can be null.
+    pub argument_nullable: bool,
     /// For `first` and `last`: the order, most significant first; the columns are inputs too. Empty = order of arrival.
     pub order: Vec<OrderSpec>,
     /// The result's type.
     pub result: LogicalType,
-}
-
-impl AggregateCall {
-    /// The columns in which this call's state leaves a partial, enters a final, and stands in a snapshot.
-    ///
-    /// Shape: count `<name>` INT64 not null; sum, min, max `<name>` of the result's type, null = no value yet; avg
-    /// `<name>.sum` (exact DECIMAL(38,s), or FLOAT64; null = no value yet) and `<name>.count` INT64 not null; first, last
-    /// `<name>.value` (null where the chosen row has null) and `<name>.order0`, `<name>.order1` ... as in `order`. A group has
-    /// taken in at least one row, so a state of first or last always has chosen one.
-    pub fn state_columns(&self) -> Vec<Column> {
-        match self.function {
-            AggregateFunction::Count => vec![Column::new(&self.name, LogicalType::Int64, false)],
-            AggregateFunction::Sum | AggregateFunction::Min | AggregateFunction::Max => {
-                vec![Column::new(&self.name, self.result.clone(), true)]
-            }
-            AggregateFunction::Avg => {
-                let sum = match &self.argument_type {
-                    Some(LogicalType::Decimal(_, scale)) => LogicalType::Decimal(38, *scale),
-                    Some(ty) if ty.is_integer() => LogicalType::Decimal(38, 0),
-                    _ => LogicalType::Float64,
-                };
-                vec![
-                    Column::new(format!("{}.sum", self.name), sum, true),
-                    Column::new(format!("{}.count", self.name), LogicalType::Int64, false),
-                ]
-            }
-            AggregateFunction::First | AggregateFunction::Last => {
-                let value = Column::new(format!("{}.value", self.name), self.result.clone(), true);
-                let order = self.order.iter().enumerate();
-                let order = order.map(|(at, by)| Column::new(format!("{}.order{at}", self.name), by.ty.clone(), true));
-                std::iter::once(value).chain(order).collect()
-            }
-        }
-    }
 }
 
 /// The engine's own aggregate functions.
@@ -409,6 +378,8 @@ pub struct OrderSpec {
     pub column: String,
     /// Its type.
     pub ty: LogicalType,
+    /// Whether it can be null.
+    pub nullable: bool,
     /// Whether greater values come first.
     pub descending: bool,
 }

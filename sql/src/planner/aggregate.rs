@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use levada_common::aggregate_state::state_columns;
 use levada_common::graph::{GraphWindow, TransformNode};
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
@@ -181,7 +182,7 @@ impl Planner<'_> {
                 self.error(path, format!("cannot order by \"{sql}\", which is {}", column.ty));
                 return None;
             }
-            order.push(OrderSpec { column: column.name, ty: column.ty, descending: *descending });
+            order.push(OrderSpec { column: column.name, ty: column.ty, nullable: column.nullable, descending: *descending });
         }
         let result = match result_type(call.function, argument.as_ref().map(|column| &column.ty)) {
             Ok(result) => result,
@@ -190,8 +191,10 @@ impl Planner<'_> {
                 return None;
             }
         };
+        let argument_nullable = argument.as_ref().is_some_and(|column| column.nullable);
         let (argument, argument_type) = argument.map(|column| (column.name, column.ty)).unzip();
-        Some(AggregateCall { name: name.into(), function: call.function, argument, argument_type, order, result })
+        let (name, function) = (name.into(), call.function);
+        Some(AggregateCall { name, function, argument, argument_type, argument_nullable, order, result })
     }
 
     fn argument(&mut self, path: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<Column> {
@@ -225,6 +228,7 @@ impl Planner<'_> {
                 taken.push((name.to_string(), "a column of the window"));
             }
         }
+        let states = state_columns(calls);
         for call in calls {
             let path = format!("transforms.{}.aggregate.{}", node.uid, call.name);
             if let Some((_, what)) = taken.iter().find(|(name, _)| *name == call.name) {
@@ -232,8 +236,11 @@ impl Planner<'_> {
                 continue;
             }
             taken.push((call.name.clone(), "another result"));
-            for state in call.state_columns().into_iter().filter(|state| state.name != call.name) {
-                if keys.iter().any(|key| key.name == state.name) || calls.iter().any(|other| other.name == state.name) {
+            for state in state_columns(std::slice::from_ref(call)).into_iter().filter(|state| state.name != call.name) {
+                let is_taken = keys.iter().any(|key| key.name == state.name)
+                    || calls.iter().any(|other| other.name == state.name)
+                    || states.iter().filter(|other| other.name == state.name).count() > 1;
+                if is_taken {
                     self.error(path.clone(), format!("its state \"{}\" has the name of another column; rename one", state.name));
                 }
             }
@@ -312,6 +319,7 @@ fn placeholder(name: &str) -> AggregateCall {
         function,
         argument: None,
         argument_type: None,
+        argument_nullable: true,
         order: Vec::new(),
         result: LogicalType::Int64,
     }
@@ -324,8 +332,10 @@ fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall
     if windowed {
         columns.extend([WINDOW_START, WINDOW_END, WINDOW_TIME].map(|name| Column::new(name, LogicalType::Timestamp, false)));
     }
+    // A group has a row; only the one without key of a global window fires over none.
+    let may_be_empty = keys.is_empty() && *window == WindowSpec::Global;
     columns.extend(calls.iter().map(|call| {
-        let nullable = call.function != AggregateFunction::Count;
+        let nullable = call.function != AggregateFunction::Count && (call.argument_nullable || may_be_empty);
         Column::new(&call.name, call.result.clone(), nullable)
     }));
     StreamSchema { columns, event_time: windowed.then(|| WINDOW_TIME.into()), changelog: *window == WindowSpec::Running }
@@ -338,6 +348,6 @@ fn partial_output(input: &StreamSchema, spec: &AggregateSpec) -> StreamSchema {
     if matches!(spec.window, WindowSpec::Tumbling { .. } | WindowSpec::Same) {
         columns.extend([WINDOW_START, WINDOW_END].map(|name| Column::new(name, LogicalType::Timestamp, false)));
     }
-    columns.extend(spec.calls.iter().flat_map(AggregateCall::state_columns));
+    columns.extend(state_columns(&spec.calls));
     StreamSchema::append(columns)
 }

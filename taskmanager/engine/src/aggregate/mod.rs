@@ -1,7 +1,7 @@
 //! Aggregates, column by column: vectors indexed by group, filled a batch at a time.
 //!
 //! Must never know: keys, windows, snapshots; a group is a number. The layout of states is fixed by
-//! `AggregateCall::state_columns` and stands in snapshots.
+//! `levada_common::aggregate_state` and stands in snapshots.
 
 mod avg;
 mod count;
@@ -83,7 +83,7 @@ pub trait Accumulator: Send {
     /// The results of these groups: a column per call that is served.
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef>;
 
-    /// The states of these groups: for each call that is served its `state_columns`.
+    /// The states of these groups: the columns of its `AggregateUnit`.
     fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef>;
 
     /// Forgets every group and keeps the memory.

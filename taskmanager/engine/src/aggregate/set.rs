@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
+use levada_common::aggregate_state::{AggregateUnit, units};
 use levada_common::plan::{AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::fixed::is_fixed;
@@ -13,7 +14,7 @@ use levada_state::rows::Rows;
 use super::avg::Avg;
 use super::count::Count;
 use super::extreme::Extreme;
-use super::ordered::{ColumnType, Layout, Ordered};
+use super::ordered::{Layout, Ordered};
 use super::sum::Sum;
 use super::{Accumulator, Groups};
 
@@ -27,6 +28,8 @@ struct Unit {
     calls: Vec<usize>,
     /// Places of its columns in `AggregatePlan::inputs`, where rows come in.
     columns: Vec<usize>,
+    /// Its columns among the states.
+    states: Range<usize>,
 }
 
 /// An aggregation, ready to make its accumulators: one set per table or pane.
@@ -37,8 +40,6 @@ pub struct AggregatePlan {
     inputs: Vec<usize>,
     /// Whether these are states.
     takes_states: bool,
-    /// Each call's columns among the states.
-    states: Vec<Range<usize>>,
     state_fields: Vec<Field>,
 }
 
@@ -54,32 +55,27 @@ impl AggregatePlan {
     /// Errors: what the plan asks for and the engine does not have, as text.
     pub fn new(aggregate: &AggregateSpec, input: &StreamSchema) -> Result<Self, String> {
         let calls = aggregate.calls.clone();
-        let columns: Vec<Vec<Column>> = calls.iter().map(AggregateCall::state_columns).collect();
-        let mut states = Vec::new();
-        for columns in &columns {
-            let start = states.last().map_or(0, |range: &Range<usize>| range.end);
-            states.push(start..start + columns.len());
-        }
         let takes_states = aggregate.phase == AggregatePhase::Final;
         let mut inputs = Inputs { schema: input, places: Vec::new() };
-        if takes_states {
-            for column in columns.iter().flatten() {
-                inputs.places.push(inputs.find(&column.name)?);
-            }
+        let (mut planned, mut state_fields): (Vec<Unit>, Vec<Field>) = (Vec::new(), Vec::new());
+        for unit in units(&calls) {
+            let (make, names) = accumulator(&unit, &calls)?;
+            let states = state_fields.len()..state_fields.len() + unit.columns.len();
+            state_fields.extend(unit.columns.iter().map(Column::to_field));
+            let columns = if takes_states {
+                for column in &unit.columns {
+                    inputs.places.push(inputs.find(&column.name)?);
+                }
+                Vec::new()
+            } else {
+                if let Some(row) = &unit.row {
+                    inputs.check_nulls(&row.columns, &unit.columns)?;
+                }
+                names.iter().map(|name| inputs.number(name)).collect::<Result<_, _>>()?
+            };
+            planned.push(Unit { make, calls: unit.calls, columns, states });
         }
-        let mut units: Vec<Unit> = Vec::new();
-        for (at, call) in calls.iter().enumerate() {
-            let earlier = calls[..at].iter().position(|other| shares_row(call, other));
-            if earlier.is_some_and(|earlier| units.iter().any(|unit| unit.calls.contains(&earlier))) {
-                continue;
-            }
-            let members: Vec<usize> =
-                (at..calls.len()).filter(|other| *other == at || shares_row(call, &calls[*other])).collect();
-            units.push(unit(members, &calls, if takes_states { None } else { Some(&mut inputs) })?);
-        }
-        let inputs = inputs.places;
-        let state_fields = columns.iter().flatten().map(Column::to_field).collect();
-        Ok(Self { calls, units, inputs, takes_states, states, state_fields })
+        Ok(Self { inputs: inputs.places, calls, units: planned, takes_states, state_fields })
     }
 
     /// The columns of a batch that are taken in.
@@ -87,7 +83,7 @@ impl AggregatePlan {
         self.inputs.iter().map(|place| Arc::clone(&columns[*place]))
     }
 
-    /// The fields of the states, call by call.
+    /// The fields of the states, as `aggregate_state::state_columns` has them.
     pub fn state_fields(&self) -> &[Field] {
         &self.state_fields
     }
@@ -119,60 +115,47 @@ impl Inputs<'_> {
         }))
     }
 
-    fn is_nullable(&self, name: &str) -> bool {
-        self.schema.column(name).is_none_or(|column| column.nullable)
+    /// Where the plan says that a column of a chosen row is never null, so must the input.
+    fn check_nulls(&self, names: &[String], states: &[Column]) -> Result<(), String> {
+        for (name, state) in names.iter().zip(states).filter(|(_, state)| !state.nullable) {
+            if self.schema.column(name).is_some_and(|column| column.nullable) {
+                return Err(format!("column \"{name}\" can be null, and \"{}\" cannot", state.name));
+            }
+        }
+        Ok(())
     }
 }
 
-/// Whether two calls choose the same row of a group.
-fn shares_row(call: &AggregateCall, other: &AggregateCall) -> bool {
-    matches!(call.function, AggregateFunction::First | AggregateFunction::Last)
-        && call.function == other.function
-        && call.order == other.order
-}
-
-/// Plans the calls `members`; `inputs` where rows come in, not states.
-fn unit(members: Vec<usize>, calls: &[AggregateCall], mut inputs: Option<&mut Inputs<'_>>) -> Result<Unit, String> {
-    let call = &calls[members[0]];
-    let argument = |call: &AggregateCall| {
-        call.argument.clone().ok_or_else(|| format!("{:?} \"{}\" has no argument", call.function, call.name))
-    };
-    let argument_type =
-        call.argument_type.clone().or_else(|| Some(call.result.clone()).filter(|_| call.function != AggregateFunction::Count));
-    let (make, names): (Make, Vec<String>) = match call.function {
-        AggregateFunction::Count => (Box::new(|| Box::new(Count::default())), call.argument.iter().cloned().collect()),
+/// How a unit's accumulators are made, and the columns that they take where rows come in.
+fn accumulator(unit: &AggregateUnit, calls: &[AggregateCall]) -> Result<(Make, Vec<String>), String> {
+    let call = &calls[unit.calls[0]];
+    if let Some(row) = &unit.row {
+        let columns = unit.columns.iter().map(|column| Ok((scalar(&column.ty, call)?, column.nullable)));
+        let columns = columns.collect::<Result<Vec<_>, String>>()?;
+        let descending = row.order.iter().map(|by| by.descending).collect::<Vec<_>>();
+        let layout = Layout::new(&columns, &descending, row.answers.clone(), row.is_last);
+        return Ok((Box::new(move || Box::new(Ordered::new(layout.clone()))), row.columns.clone()));
+    }
+    let argument = || call.argument.clone().ok_or_else(|| format!("{:?} \"{}\" has no argument", call.function, call.name));
+    let make: Make = match call.function {
+        AggregateFunction::Count => {
+            return Ok((Box::new(|| Box::new(Count::default())), call.argument.iter().cloned().collect()));
+        }
         AggregateFunction::Sum | AggregateFunction::Avg => {
-            let ty = argument_type.ok_or_else(|| format!("\"{}\" has no argument's type", call.name))?;
+            let ty = call.argument_type.clone().unwrap_or_else(|| call.result.clone());
             check_number(&ty, call)?;
             let is_sum = call.function == AggregateFunction::Sum;
-            let make = move || -> Box<dyn Accumulator> { if is_sum { Box::new(Sum::new(&ty)) } else { Box::new(Avg::new(&ty)) } };
-            (Box::new(make), vec![argument(call)?])
+            Box::new(move || if is_sum { Box::new(Sum::new(&ty)) } else { Box::new(Avg::new(&ty)) })
         }
         AggregateFunction::Min | AggregateFunction::Max => {
-            let data_type = scalar(&call.result, call)?;
-            let is_max = call.function == AggregateFunction::Max;
-            (Box::new(move || Box::new(Extreme::new(data_type.clone(), is_max))), vec![argument(call)?])
+            let (data_type, is_max) = (scalar(&call.result, call)?, call.function == AggregateFunction::Max);
+            Box::new(move || Box::new(Extreme::new(data_type.clone(), is_max)))
         }
         AggregateFunction::First | AggregateFunction::Last => {
-            let nullable = |name: &str| inputs.as_ref().is_none_or(|inputs| inputs.is_nullable(name));
-            let column = |name: &str, ty: &LogicalType| {
-                Ok::<_, String>(ColumnType { name: name.into(), data_type: scalar(ty, call)?, nullable: nullable(name) })
-            };
-            let order = call.order.iter().map(|by| Ok((column(&by.column, &by.ty)?, by.descending)));
-            let order = order.collect::<Result<Vec<_>, String>>()?;
-            let values = members.iter().map(|member| column(&argument(&calls[*member])?, &calls[*member].result));
-            let values = values.collect::<Result<Vec<_>, String>>()?;
-            let names = order.iter().map(|(column, _)| column.name.clone()).chain(values.iter().map(|value| value.name.clone()));
-            let names = names.collect();
-            let layout = Layout::new(&order, &values, call.function == AggregateFunction::Last);
-            (Box::new(move || Box::new(Ordered::new(layout.clone()))), names)
+            return Err(format!("{:?} \"{}\" has no row to choose", call.function, call.name));
         }
     };
-    let columns = match &mut inputs {
-        None => Vec::new(),
-        Some(inputs) => names.iter().map(|name| inputs.number(name)).collect::<Result<_, _>>()?,
-    };
-    Ok(Unit { make, calls: members, columns })
+    Ok((make, vec![argument()?]))
 }
 
 fn check_number(ty: &LogicalType, call: &AggregateCall) -> Result<(), String> {
@@ -228,12 +211,11 @@ impl AggregateSet {
         Ok(())
     }
 
-    /// Takes in states. Shape: the state columns of all calls, in order.
+    /// Takes in states. Shape: `state_fields`.
     pub fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), CallOverflow<'_>> {
         for (accumulator, unit) in self.units.iter_mut().zip(&self.plan.units) {
-            let columns = unit.calls.iter().flat_map(|call| states[self.plan.states[*call].clone()].iter().cloned());
             accumulator
-                .merge(groups, &columns.collect::<Vec<_>>())
+                .merge(groups, &states[unit.states.clone()])
                 .map_err(|overflow| CallOverflow { call: &self.plan.calls[unit.calls[0]], group: overflow.group })?;
         }
         Ok(())
@@ -250,16 +232,9 @@ impl AggregateSet {
         columns.into_iter().map(|column| column.expect("every call is in a unit")).collect()
     }
 
-    /// The states of these groups: the state columns of all calls, in order.
+    /// The states of these groups. Shape: `state_fields`.
     pub fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
-        let mut columns = vec![None; self.plan.state_fields.len()];
-        for (accumulator, unit) in self.units.iter().zip(&self.plan.units) {
-            let places = unit.calls.iter().flat_map(|call| self.plan.states[*call].clone());
-            for (column, place) in accumulator.states(rows).into_iter().zip(places) {
-                columns[place] = Some(column);
-            }
-        }
-        columns.into_iter().map(|column| column.expect("every call is in a unit")).collect()
+        self.units.iter().flat_map(|accumulator| accumulator.states(rows)).collect()
     }
 
     /// Forgets every group and keeps the memory.

@@ -59,12 +59,12 @@ pub(super) struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// Shape: order columns, then the value columns of all calls.
+    /// Shape: the columns of a row, as laid out.
     pub(super) fn new(layout: &Layout, columns: &'a [ArrayRef]) -> Self {
         let mut incoming = Self { words: Vec::new(), texts: Vec::new(), steps: Vec::new(), is_last: layout.is_last };
-        for (at, (cell, input)) in layout.cells.iter().zip(&layout.inputs).enumerate() {
+        for (at, (cell, column)) in layout.cells.iter().zip(columns).enumerate() {
             let (words, texts) = (incoming.words.len(), incoming.texts.len());
-            incoming.add(cell, &columns[*input]);
+            incoming.add(cell, column);
             if at < layout.orders {
                 incoming.steps.extend((words..incoming.words.len()).map(Step::Word));
                 incoming.steps.extend((texts..incoming.texts.len()).map(|text| Step::Text(text, cell.flip != 0)));

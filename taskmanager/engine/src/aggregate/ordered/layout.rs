@@ -2,17 +2,6 @@
 
 use arrow::datatypes::DataType;
 
-/// A column of a chosen row, as planned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::aggregate) struct ColumnType {
-    /// Its name in the input.
-    pub(in crate::aggregate) name: String,
-    /// Its type.
-    pub(in crate::aggregate) data_type: DataType,
-    /// Whether it may be null.
-    pub(in crate::aggregate) nullable: bool,
-}
-
 /// Where a column stands in the words.
 #[derive(Debug, Clone)]
 pub(super) struct Cell {
@@ -30,14 +19,12 @@ pub(super) struct Cell {
 /// The words of a chosen row.
 #[derive(Debug, Clone)]
 pub(in crate::aggregate) struct Layout {
-    /// The order columns, then value columns that are not among them.
+    /// The columns of a row, those of the order first.
     pub(super) cells: Vec<Cell>,
     /// How many of `cells` are order columns.
     pub(super) orders: usize,
-    /// The cell of each call's value.
-    pub(super) values: Vec<usize>,
-    /// For each of `cells`, which input column it is read from.
-    pub(super) inputs: Vec<usize>,
+    /// The cell that answers each call.
+    pub(super) answers: Vec<usize>,
     /// Words of a row.
     pub(super) width: usize,
     /// Number of string and binary columns.
@@ -47,29 +34,27 @@ pub(in crate::aggregate) struct Layout {
 }
 
 impl Layout {
-    /// The layout of rows chosen by `order` (with whether it descends), from which the columns `values` are read.
-    pub(in crate::aggregate) fn new(order: &[(ColumnType, bool)], values: &[ColumnType], is_last: bool) -> Self {
-        let mut layout =
-            Self { cells: Vec::new(), orders: order.len(), values: Vec::new(), inputs: Vec::new(), width: 0, texts: 0, is_last };
-        for (at, (column, descending)) in order.iter().enumerate() {
-            layout.add(column, if *descending == is_last { 0 } else { -1 }, at);
-        }
-        for (at, value) in values.iter().enumerate() {
-            // A value that is also an order column is kept once.
-            let cell = order.iter().position(|(column, _)| column == value).unwrap_or_else(|| {
-                layout.add(value, 0, order.len() + at);
-                layout.cells.len() - 1
-            });
-            layout.values.push(cell);
+    /// The layout of rows of `columns` (type, and whether it may be null), chosen by the first of them, of which `descending` says
+    /// which way; `answers` says which column answers each call.
+    pub(in crate::aggregate) fn new(
+        columns: &[(DataType, bool)],
+        descending: &[bool],
+        answers: Vec<usize>,
+        is_last: bool,
+    ) -> Self {
+        let mut layout = Self { cells: Vec::new(), orders: descending.len(), answers, width: 0, texts: 0, is_last };
+        for (at, (data_type, nullable)) in columns.iter().enumerate() {
+            let greater_is_better = descending.get(at).is_some_and(|descending| *descending != is_last);
+            layout.add(data_type, *nullable, if greater_is_better { -1 } else { 0 });
         }
         layout
     }
 
-    fn add(&mut self, column: &ColumnType, flip: i64, input: usize) {
-        let presence = column.nullable.then_some(self.width);
-        self.width += usize::from(column.nullable);
+    fn add(&mut self, data_type: &DataType, nullable: bool, flip: i64) {
+        let presence = nullable.then_some(self.width);
+        self.width += usize::from(nullable);
         let (place, mut text) = (self.width, None);
-        match column.data_type {
+        match data_type {
             DataType::Utf8 | DataType::Binary => {
                 text = Some(self.texts);
                 self.texts += 1;
@@ -77,8 +62,7 @@ impl Layout {
             DataType::Decimal128(_, _) => self.width += 2,
             _ => self.width += 1,
         }
-        self.cells.push(Cell { data_type: column.data_type.clone(), presence, place, text, flip });
-        self.inputs.push(input);
+        self.cells.push(Cell { data_type: data_type.clone(), presence, place, text, flip });
     }
 }
 

@@ -1,4 +1,4 @@
-//! `first` and `last` by an order: one chosen row per group, for all calls that have the same order.
+//! `first` and `last` by an order: one chosen row per group, for all calls that it answers.
 //!
 //! A chosen row is kept as 64-bit words, order columns first, laid out so that the better row is the lexicographically lesser
 //! one: descending columns, and all of them for `last`, have their bits flipped, and a nullable column has a word before it that
@@ -16,7 +16,7 @@ use levada_state::rows::Rows;
 use super::extreme::bytes_column;
 use super::{Accumulator, Groups, Overflow};
 use incoming::Incoming;
-pub(super) use layout::{ColumnType, Layout};
+pub(super) use layout::Layout;
 
 /// The chosen row of each group.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Ordered {
         Self { layout, words: Vec::new(), texts, text_bytes: 0, groups: 0, filled: 0 }
     }
 
-    /// Shape: order columns, then the value columns of all calls.
+    /// Shape: the columns of a row, as laid out.
     fn take_in(&mut self, groups: Groups<'_>, columns: &[ArrayRef]) {
         if groups.rows() == 0 {
             return;
@@ -125,21 +125,18 @@ impl Accumulator for Ordered {
     }
 
     fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), Overflow> {
-        // Each call brings its value and the order; the orders are the same.
-        let orders = self.layout.orders;
-        let values = states.iter().step_by(orders + 1);
-        let columns: Vec<ArrayRef> = states[1..1 + orders].iter().chain(values).cloned().collect();
-        self.take_in(groups, &columns);
+        self.take_in(groups, states);
         Ok(())
     }
 
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
-        self.layout.values.iter().map(|cell| self.column(*cell, rows)).collect()
+        let mut columns: Vec<Option<ArrayRef>> = vec![None; self.layout.cells.len()];
+        let answer = |cell: &usize| ArrayRef::clone(columns[*cell].get_or_insert_with(|| self.column(*cell, rows)));
+        self.layout.answers.iter().map(answer).collect()
     }
 
     fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
-        let orders: Vec<ArrayRef> = (0..self.layout.orders).map(|at| self.column(at, rows)).collect();
-        self.read(rows).into_iter().flat_map(|value| std::iter::once(value).chain(orders.iter().cloned())).collect()
+        (0..self.layout.cells.len()).map(|at| self.column(at, rows)).collect()
     }
 
     fn clear(&mut self) {

@@ -22,13 +22,15 @@ pub(super) struct Global {
     ids: Vec<u32>,
     /// The next group to be emitted, once it fires.
     cursor: Option<usize>,
+    /// Whether what fires is the one group of no rows: that is no state.
+    is_over_none: bool,
     context: Option<OperatorContext>,
 }
 
 impl Global {
     pub(super) fn new(shape: Arc<Shape>) -> Self {
         let table = Table::new(&shape);
-        Self { shape, table, ids: Vec::new(), cursor: None, context: None }
+        Self { shape, table, ids: Vec::new(), cursor: None, is_over_none: false, context: None }
     }
 
     fn context(&self) -> &OperatorContext {
@@ -63,7 +65,7 @@ impl Operator for Global {
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
-        Ok(if finished { Vec::new() } else { self.table.snapshot(&self.shape, checkpoint) })
+        Ok(if finished || self.is_over_none { Vec::new() } else { self.table.snapshot(&self.shape, checkpoint) })
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
@@ -71,7 +73,7 @@ impl Operator for Global {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.table.groups.ensure_unit();
+        self.is_over_none = self.table.groups.ensure_unit();
         self.cursor = Some(0);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use arrow::array::ArrayRef;
 use arrow::util::display::array_value_to_string;
+use levada_common::aggregate_state::state_columns;
 use levada_common::plan::AggregateCall;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
@@ -41,12 +42,14 @@ impl GroupTable {
         if self.index.is_unit() { Groups::One { group: 0, rows } } else { Groups::Each(ids) }
     }
 
-    /// Makes the one group of an aggregation without key, if no row has made it.
-    pub(super) fn ensure_unit(&mut self) {
-        if self.index.is_unit() {
+    /// Makes the one group of an aggregation without key, if no row has made it; answers whether it did.
+    pub(super) fn ensure_unit(&mut self) -> bool {
+        let is_missing = self.index.is_unit() && self.index.is_empty();
+        if is_missing {
             self.index.intern(&[], 1, &mut Vec::new());
             self.set.resize(1);
         }
+        is_missing
     }
 
     /// Takes a batch's columns in, rows or states as planned.
@@ -92,7 +95,7 @@ impl GroupTable {
             uid: shape.uid.clone(),
             function: format!("{:?}", call.function).to_lowercase(),
             column: call.name.clone(),
-            ty: format!("{}", call.state_columns()[0].ty),
+            ty: format!("{}", state_columns(std::slice::from_ref(call))[0].ty),
             key: self.key_text(shape, group),
         }
     }

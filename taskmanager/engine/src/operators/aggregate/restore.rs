@@ -27,10 +27,10 @@ pub(super) struct RestoredRows {
 /// Errors: `Restore` where another state, column or type was saved than this aggregation has.
 pub(super) fn restored_rows(
     shape: &Shape,
-    state: &str,
     key_groups: KeyGroupRange,
     restored: &[RestoredState],
 ) -> Result<Vec<RestoredRows>, EngineError> {
+    let state = shape.state_name();
     let mut rows = Vec::new();
     for found in restored {
         if found.name != state {
@@ -75,6 +75,9 @@ fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<Rest
         if column.data_type() != field.data_type() {
             let (name, found, expected) = (field.name(), column.data_type(), field.data_type());
             return Err(refuse(shape, state, format!("column \"{name}\" is {found} in it, {expected} in the job")));
+        }
+        if !field.is_nullable() && column.null_count() > 0 {
+            return Err(refuse(shape, state, format!("column \"{}\" has nulls in it and cannot in the job", field.name())));
         }
         columns.push(Arc::clone(column));
     }

@@ -40,6 +40,7 @@ pub(super) struct Shape {
     pub(super) output: SchemaRef,
     /// Schema of a snapshot's pieces.
     pub(super) pieces: SchemaRef,
+    state_name: Option<&'static str>,
     /// What the state holds.
     pub(super) state: Arc<StateSchema>,
     pub(super) phase: AggregatePhase,
@@ -79,6 +80,7 @@ impl Shape {
             windows,
             output: spec.output.to_arrow(),
             pieces,
+            state_name: aggregate.state_name(),
             state: Arc::new(aggregate.state_schema(&spec.input)),
             phase: aggregate.phase,
         };
@@ -105,6 +107,11 @@ impl Shape {
         } else {
             Err(format!("the output has {found} columns in the plan, {expected} in the engine"))
         }
+    }
+
+    /// The name of the keyed state, which all but a partial have.
+    pub(super) fn state_name(&self) -> &'static str {
+        self.state_name.expect("a partial keeps no state")
     }
 
     /// The key columns of a batch.

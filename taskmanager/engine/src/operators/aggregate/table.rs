@@ -17,9 +17,6 @@ use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{OperatorContext, RestoredState};
 
-/// The name of this state.
-const STATE: &str = "aggregate";
-
 /// Rows that the cursor of a snapshot saves between two batches, about a quarter of a millisecond.
 pub(super) const BACKGROUND_ROWS: usize = 4096;
 
@@ -45,7 +42,7 @@ impl Table {
         restored: &[RestoredState],
     ) -> Result<(), EngineError> {
         let mut ids = Vec::new();
-        for rows in restored_rows(shape, STATE, context.key_groups, restored)? {
+        for rows in restored_rows(shape, context.key_groups, restored)? {
             self.groups.intern(&rows.keys, rows.rows, &mut ids);
             self.groups.merge(shape, self.groups.groups(&ids, rows.rows), &rows.states)?;
         }
@@ -68,7 +65,7 @@ impl Table {
         self.freezer.advance(BACKGROUND_ROWS, gather);
         self.checkpoint = Some(checkpoint);
         let schema = Arc::clone(&shape.state);
-        let meta = StateMeta { uid: shape.uid.clone(), name: STATE.into(), kind: StateKind::Keyed, schema };
+        let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
         vec![StatePart { meta, contents: reader.into() }]
     }
 

@@ -223,7 +223,7 @@ fn another_aggregation_refuses_the_state() {
         ),
         (
             spec(&["k"], WindowSpec::Running, calls()[..1].to_vec()),
-            "node \"counts\": state \"aggregate\" cannot be restored: it has the columns key.k, n, total, most, when.value, when.order0, text.value, text.order0, the job has key.k, n",
+            "node \"counts\": state \"aggregate\" cannot be restored: it has the columns key.k, n, total, first(v desc).v, first(v desc).t, last(v).v, last(v).s, the job has key.k, n",
         ),
     ];
     for (aggregate, expected) in others {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::array_value_to_string;
+use levada_common::aggregate_state::state_columns;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{
@@ -40,12 +41,12 @@ pub(super) fn call(name: &str, function: AggregateFunction) -> AggregateCall {
         _ => LogicalType::Int64,
     };
     let argument_type = argument.as_ref().map(|_| LogicalType::Int64);
-    AggregateCall { name: name.into(), function, argument, argument_type, order: Vec::new(), result }
+    AggregateCall { name: name.into(), function, argument, argument_type, argument_nullable: false, order: Vec::new(), result }
 }
 
 /// Count, sum, maximum, first by descending value, last key text by value: something of every kind.
 pub(super) fn calls() -> Vec<AggregateCall> {
-    let order = |descending| vec![OrderSpec { column: "v".into(), ty: LogicalType::Int64, descending }];
+    let order = |descending| vec![OrderSpec { column: "v".into(), ty: LogicalType::Int64, nullable: false, descending }];
     vec![
         call("n", AggregateFunction::Count),
         call("total", AggregateFunction::Sum),
@@ -97,7 +98,7 @@ fn partial_schema(aggregate: &AggregateSpec) -> StreamSchema {
         _ => vec!["window_start", "window_end"],
     };
     let windows = windows.into_iter().map(|name| Column::new(name, LogicalType::Timestamp, false));
-    let states = aggregate.calls.iter().flat_map(AggregateCall::state_columns);
+    let states = state_columns(&aggregate.calls).into_iter();
     StreamSchema::append(keys.chain(windows).chain(states).collect())
 }
 

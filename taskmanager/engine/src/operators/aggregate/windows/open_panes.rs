@@ -25,9 +25,6 @@ use super::{Pane, Window};
 use crate::error::EngineError;
 use crate::operator::RestoredState;
 
-/// The name of this state.
-const STATE: &str = "panes";
-
 /// A snapshot that is running.
 #[derive(Debug)]
 struct Saving {
@@ -116,7 +113,7 @@ impl OpenPanes {
         self.saving = Some(Saving { checkpoint, sender, windows: self.panes.keys().copied().collect() });
         self.save(shape, BACKGROUND_ROWS);
         let schema = Arc::clone(&shape.state);
-        let meta = StateMeta { uid: shape.uid.clone(), name: STATE.into(), kind: StateKind::Keyed, schema };
+        let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
         StatePart { meta, contents: reader.into() }
     }
 
@@ -190,7 +187,7 @@ impl OpenPanes {
         key_groups: KeyGroupRange,
         restored: &[RestoredState],
     ) -> Result<(), EngineError> {
-        for restored in restored_rows(shape, STATE, key_groups, restored)? {
+        for restored in restored_rows(shape, key_groups, restored)? {
             let namespace = restored.namespace.as_ref().expect("a pane has a window").as_struct();
             let bound = |at: usize| namespace.column(at).as_primitive::<TimestampMillisecondType>().values();
             for (window, split) in split_windows(bound(0), bound(1)) {
