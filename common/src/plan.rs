@@ -9,7 +9,7 @@ use crate::aggregate_state::state_columns;
 use crate::declaration::Options;
 use crate::ids::{Uid, VertexId};
 use crate::state_schema::{StateSchema, StateShape};
-use crate::types::{Column, LogicalType, StreamSchema};
+use crate::types::{LogicalType, StreamSchema};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
 pub const PLAN_VERSION: u32 = 1;
