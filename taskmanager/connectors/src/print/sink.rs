@@ -71,7 +71,8 @@ impl Sink for PrintSink {
     fn prepare(&mut self, _checkpoint: CheckpointId) -> Result<Prepared, EngineError> {
         self.flush()?;
         let (mark, uid) = (self.writer().mark(), self.uid.clone());
-        Ok(Prepared { entries: Vec::new(), durable: Some(Box::new(move || written(&uid, mark.wait()))) })
+        let durable = move || written(&uid, mark.wait());
+        Ok(Prepared { durable: Some(Box::new(durable)), ..Prepared::default() })
     }
 
     fn commit(&mut self, _checkpoint: CheckpointId) -> Result<(), EngineError> {
