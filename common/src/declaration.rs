@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::function::FunctionDeclaration;
 use crate::types::{Column, StreamSchema};
 
 /// The options of one node as written in the job graph, defaults not filled in.
@@ -94,6 +95,8 @@ pub struct Declarations {
     pub sources: BTreeMap<String, SourceDeclaration>,
     /// Sinks.
     pub sinks: BTreeMap<String, SinkDeclaration>,
+    /// Functions of users; `None` where no cluster was asked, so that none can be known.
+    pub functions: Option<BTreeMap<String, FunctionDeclaration>>,
 }
 
 /// A source that a TaskManager's own binary brings (`levada_taskmanager::Builder`): its declaration travels with the

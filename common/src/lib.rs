@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod config;
 pub mod declaration;
 pub mod fault;
+pub mod function;
 pub mod graph;
 pub mod human;
 pub mod ids;

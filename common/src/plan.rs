@@ -6,10 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate_state::state_columns;
+use crate::checkpoint::StateKind;
 use crate::declaration::Options;
+use crate::function::FunctionDeclaration;
 use crate::ids::{Uid, VertexId};
-use crate::state_schema::{StateSchema, StateShape};
-use crate::types::{LogicalType, StreamSchema};
+use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
+use crate::types::{Column, LogicalType, StreamSchema};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
 pub const PLAN_VERSION: u32 = 1;
@@ -240,6 +242,46 @@ pub enum OperatorKind {
     },
     /// Groups and aggregates.
     Aggregate(AggregateSpec),
+    /// Hands rows to a function that the TaskManager's binary brings.
+    Process(ProcessSpec),
+}
+
+/// A function in its place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProcessSpec {
+    /// The function as it was declared at planning; a TaskManager whose own declares otherwise refuses the task.
+    pub function: FunctionDeclaration,
+    /// Its options as written.
+    pub options: Options,
+    /// Key columns of the input; empty where rows have no key.
+    pub keys: Vec<Column>,
+    /// What the second input carries, where there is one: all of its rows, in every instance.
+    pub broadcast: Option<StreamSchema>,
+}
+
+impl ProcessSpec {
+    /// The state that holds timers of event time.
+    pub const EVENT_TIMERS: &str = "_timers.event";
+
+    /// The state that holds timers of processing time.
+    pub const PROCESSING_TIMERS: &str = "_timers.processing";
+
+    /// Every state of the function, its timers included, with the key's columns where a state belongs to keys.
+    pub fn states(&self) -> Vec<StateDeclaration> {
+        let timers = |name: &str| StateDeclaration {
+            name: name.into(),
+            kind: StateKind::Keyed,
+            schema: StateSchema {
+                shape: StateShape::Timers,
+                values: vec![Column::new("time", LogicalType::Timestamp, false)],
+                ..StateSchema::default()
+            },
+        };
+        let event = self.function.event_timers.then(|| timers(Self::EVENT_TIMERS));
+        let processing = self.function.processing_timers.then(|| timers(Self::PROCESSING_TIMERS));
+        let states = self.function.states.iter().cloned().chain(event).chain(processing);
+        states.map(|state| StateDeclaration { schema: state.schema(&self.keys), ..state }).collect()
+    }
 }
 
 /// An aggregation. Keys, arguments and orders are columns of the input: the planner puts a projection before it.
@@ -406,7 +448,8 @@ pub struct Edge {
     pub from: VertexId,
     /// The receiving vertex.
     pub to: VertexId,
-    /// Which input of the receiver, from 0; a union's inputs are all input 0 of its first operator, yet edges of their own.
+    /// Which input of the receiver's first operator, from 0; a union's inputs are all input 0, yet edges of their own; rows
+    /// that are broadcast are input 1.
     pub input: u32,
     /// Who gets which row.
     pub partition: Partition,
@@ -422,7 +465,7 @@ impl Edge {
                 debug_assert_eq!(from_parallelism, to_parallelism);
                 from..from + 1
             }
-            Partition::Hash { .. } | Partition::Rebalance => 0..to_parallelism,
+            Partition::Hash { .. } | Partition::Rebalance | Partition::Broadcast => 0..to_parallelism,
         }
     }
 }
@@ -440,4 +483,6 @@ pub enum Partition {
     },
     /// Whole batches in turn, to every subtask; to a single subtask this is "all rows to one".
     Rebalance,
+    /// Every row to every subtask. The receiver's time does not wait for it.
+    Broadcast,
 }

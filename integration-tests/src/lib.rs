@@ -5,6 +5,7 @@ pub mod bids;
 pub mod digest;
 pub mod feed;
 pub mod http_proxy;
+pub mod keyed;
 pub mod nodes;
 pub mod process;
 pub mod proxy;

@@ -30,12 +30,14 @@ pub struct Setup {
     pub settings: Vec<String>,
     /// Environment variables of every process, beside its own.
     pub environment: Vec<(String, String)>,
+    /// The TaskManagers' program.
+    pub task_manager: &'static str,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let settings = vec!["heartbeat.interval=500ms".into(), "heartbeat.timeout=3s".into()];
-        Self { task_managers: 2, slots: 2, settings, environment: Vec::new() }
+        Self { task_managers: 2, slots: 2, settings, environment: Vec::new(), task_manager: "test-taskmanager" }
     }
 }
 
@@ -134,7 +136,7 @@ impl Processes {
             format!("taskmanager.slots={}", self.setup.slots),
             format!("taskmanager.data_dir={}", self.path(&format!("taskmanager-{number}")).display()),
         ];
-        let child = self.spawn("test-taskmanager", &format!("taskmanager-{number}.log"), &settings)?;
+        let child = self.spawn(self.setup.task_manager, &format!("taskmanager-{number}.log"), &settings)?;
         self.task_managers.push(Some(child));
         Ok(number)
     }

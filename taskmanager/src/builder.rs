@@ -5,13 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_common::config::{HostPort, TaskManagerConfig};
-use levada_common::declaration::{CustomSink, CustomSource};
+use levada_common::declaration::{CustomSink, CustomSource, Options};
+use levada_common::function::FunctionDeclaration;
 use levada_common::ids::TaskManagerId;
 use levada_connectors::Registry as Connectors;
+use levada_engine::function::{
+    AggregateFunction, BroadcastProcessFunction, FlatMapFunction, FoldFunction, FunctionError, Functions, KeyedProcessFunction,
+    ReduceFunction, RegisteredFunction, RegistrationError,
+};
 use levada_engine::sink::SinkFactory;
 use levada_engine::source::SourceFactory;
 use levada_engine::task::Environment;
 use levada_proto::{PROTOCOL, v1};
+use levada_state::keyed::HeapBudget;
+use levada_state::types::StateType;
 use levada_state_rocksdb::RocksdbSettings;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -36,7 +43,7 @@ use crate::runtimes::Runtimes;
 /// Time that tasks have to end at a shutdown.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A TaskManager before it starts: settings, and the connectors that its binary brings beside the built-in ones.
+/// A TaskManager before it starts: settings, the connectors that its binary brings beside the built-in ones, and its functions.
 ///
 /// ```no_run
 /// # async fn start(config: levada_common::config::TaskManagerConfig) -> Result<(), levada_taskmanager::TaskManagerError> {
@@ -50,14 +57,24 @@ pub struct Builder {
     connectors: Connectors,
     custom_sources: Vec<CustomSource>,
     custom_sinks: Vec<CustomSink>,
+    functions: Functions,
+    /// The first function that could not be registered.
+    refused: Option<RegistrationError>,
     observer: Option<Arc<dyn Observer>>,
 }
 
 impl Builder {
     /// A TaskManager with these settings and the built-in connectors.
     pub fn new(config: TaskManagerConfig) -> Self {
-        let (custom_sources, custom_sinks) = (Vec::new(), Vec::new());
-        Self { config, connectors: levada_connectors::registry(), custom_sources, custom_sinks, observer: None }
+        Self {
+            config,
+            connectors: levada_connectors::registry(),
+            custom_sources: Vec::new(),
+            custom_sinks: Vec::new(),
+            functions: Functions::new(),
+            refused: None,
+            observer: None,
+        }
     }
 
     /// Adds a source. Its declaration travels with the registration; one of the same name is replaced.
@@ -76,6 +93,66 @@ impl Builder {
         self
     }
 
+    /// Adds a keyed process function, made anew for each task from the options of its node.
+    ///
+    /// A function's declaration travels with the registration; one of the same name is replaced. What is wrong with it is said by
+    /// `start`.
+    pub fn keyed_process<F: KeyedProcessFunction>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::keyed_process(declaration, create))
+    }
+
+    /// Adds a flat map; as `keyed_process`.
+    pub fn flat_map<F: FlatMapFunction>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::flat_map(declaration, create))
+    }
+
+    /// Adds a broadcast process function; as `keyed_process`.
+    pub fn broadcast_process<F: BroadcastProcessFunction>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::broadcast_process(declaration, create))
+    }
+
+    /// Adds a reduce.
+    pub fn reduce<F: ReduceFunction>(self, declaration: FunctionDeclaration) -> Self {
+        self.function(RegisteredFunction::reduce::<F>(declaration))
+    }
+
+    /// Adds a fold.
+    pub fn fold<F: FoldFunction>(self, declaration: FunctionDeclaration) -> Self {
+        self.function(RegisteredFunction::fold::<F>(declaration))
+    }
+
+    /// Adds an aggregate.
+    pub fn aggregate<A>(self, declaration: FunctionDeclaration) -> Self
+    where
+        A: AggregateFunction<Input: StateType, Output: StateType> + Default,
+    {
+        self.function(RegisteredFunction::aggregate::<A>(declaration))
+    }
+
+    fn function(mut self, registered: Result<RegisteredFunction, RegistrationError>) -> Self {
+        match registered {
+            Ok(function) => {
+                self.functions.insert(function.declaration().name.clone(), function);
+            }
+            Err(error) => {
+                self.refused.get_or_insert(error);
+            }
+        }
+        self
+    }
+
     /// Lets a benchmark watch.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
@@ -85,8 +162,11 @@ impl Builder {
     /// Listens on both ports and begins to register; does not wait for the JobManager.
     ///
     /// Errors: as `TaskManagerError` says; nothing runs then.
-    pub async fn start(self) -> Result<TaskManager, TaskManagerError> {
+    pub async fn start(mut self) -> Result<TaskManager, TaskManagerError> {
         self.config.storage.install();
+        if let Some(refused) = self.refused.take() {
+            return Err(TaskManagerError::Function(refused));
+        }
         let (data, data_local) = listen(&self.config.bind, self.config.data_port, "taskmanager.data_port")?;
         let (http, http_local) = listen(&self.config.bind, self.config.http_port, "taskmanager.http_port")?;
         let data_address = HostPort::new(&self.config.advertise, data_local.port()).to_string();
@@ -137,17 +217,16 @@ impl Builder {
     }
 
     fn surroundings(&self, runtimes: &Runtimes) -> Surroundings {
+        let clock = Clock::default();
         let environment = Environment {
             compiler: Arc::new(levada_sql::Compiler::new()),
             sources: self.connectors.sources.clone(),
             sinks: self.connectors.sinks.clone(),
+            functions: self.functions.clone(),
+            heap_budget: Arc::new(HeapBudget::new(usize::try_from(self.config.heap_state_bytes).unwrap_or(usize::MAX))),
+            processing_time_zero_ms: clock.start_ms(),
         };
-        Surroundings {
-            environment: Arc::new(environment),
-            io: runtimes.data(),
-            clock: Clock::default(),
-            observer: self.observer.clone(),
-        }
+        Surroundings { environment: Arc::new(environment), io: runtimes.data(), clock, observer: self.observer.clone() }
     }
 
     fn rocksdb_settings(&self, id: TaskManagerId) -> RocksdbSettings {
@@ -176,6 +255,8 @@ impl Builder {
         let sources = sources.map(|custom| serde_json::to_string(custom).map_err(|error| fail(&custom.name, error)));
         let sinks = self.custom_sinks.iter();
         let sinks = sinks.map(|custom| serde_json::to_string(custom).map_err(|error| fail(&custom.name, error)));
+        let functions = self.functions.values().map(RegisteredFunction::declaration);
+        let functions = functions.map(|function| serde_json::to_string(function).map_err(|error| fail(&function.name, error)));
         Ok(v1::Hello {
             task_manager_id: id.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -187,6 +268,7 @@ impl Builder {
             heap_state_bytes: self.config.heap_state_bytes,
             custom_sources_json: sources.collect::<Result<_, _>>()?,
             custom_sinks_json: sinks.collect::<Result<_, _>>()?,
+            functions_json: functions.collect::<Result<_, _>>()?,
         })
     }
 }

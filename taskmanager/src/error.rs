@@ -25,10 +25,13 @@ pub enum TaskManagerError {
         #[source]
         source: io::Error,
     },
+    /// A function cannot be registered.
+    #[error(transparent)]
+    Function(levada_engine::function::RegistrationError),
     /// A declaration cannot travel.
-    #[error("the declaration of connector \"{name}\" cannot be written as JSON")]
+    #[error("the declaration of connector or function \"{name}\" cannot be written as JSON")]
     Declaration {
-        /// The connector.
+        /// The connector or function.
         name: String,
         /// Why.
         #[source]

@@ -197,21 +197,30 @@ pub fn render(figures: ProcessFigures, databases: &Databases, tasks: &[Arc<TaskH
         head(&mut text, metric.name, metric.kind, metric.help);
         for task in tasks {
             if let Some(value) = (metric.value)(task) {
-                sample(&mut text, metric.name, task, ("task", &task.vertex_name), value);
+                sample(&mut text, metric.name, task, &[("task", &task.vertex_name)], value);
             }
         }
     }
     for metric in &NODE_METRICS {
         head(&mut text, metric.name, metric.kind, metric.help);
         for (task, node) in tasks.iter().flat_map(|task| task.nodes.iter().map(move |node| (task, node))) {
-            sample(&mut text, metric.name, task, ("node", node.uid.as_str()), (metric.value)(node) as f64);
+            sample(&mut text, metric.name, task, &[("node", node.uid.as_str())], (metric.value)(node) as f64);
+        }
+    }
+    head(&mut text, "levada_function_counter_total", "counter", "A counter of a user's function.");
+    for (task, node) in tasks.iter().flat_map(|task| task.nodes.iter().map(move |node| (task, node))) {
+        for (name, value) in node.counters() {
+            let labels = [("node", node.uid.as_str()), ("counter", &name)];
+            sample(&mut text, "levada_function_counter_total", task, &labels, value as f64);
         }
     }
     text
 }
 
-fn sample(text: &mut String, name: &str, task: &TaskHandle, label: (&str, &str), value: f64) {
+fn sample(text: &mut String, name: &str, task: &TaskHandle, labels: &[(&str, &str)], value: f64) {
     let (id, subtask) = (task.attempt.job.to_string(), task.task.subtask.to_string());
-    let labels = [("job", task.job_name.as_str()), ("job_id", &id), label, ("subtask", &subtask)];
-    prometheus::sample(text, name, &labels, value);
+    let mut all = vec![("job", task.job_name.as_str()), ("job_id", &id)];
+    all.extend(labels);
+    all.push(("subtask", &subtask));
+    prometheus::sample(text, name, &all, value);
 }

@@ -232,8 +232,14 @@ pub fn databases_in(folder: &Path) -> Databases {
 
 /// Sources and sinks that tests watch.
 pub fn environment(seen: &Arc<Mutex<Seen>>, gate: &Arc<Gate>) -> Arc<Environment> {
-    let mut environment =
-        Environment { compiler: Arc::new(levada_sql::Compiler::new()), sources: BTreeMap::new(), sinks: BTreeMap::new() };
+    let mut environment = Environment {
+        compiler: Arc::new(levada_sql::Compiler::new()),
+        sources: BTreeMap::new(),
+        sinks: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        heap_budget: Arc::new(levada_state::keyed::HeapBudget::unlimited()),
+        processing_time_zero_ms: 0,
+    };
     for (name, then) in [("end", Then::End), ("wait", Then::Wait), ("panic", Then::Panic)] {
         let source = move || TestSource { batches: (0..3).map(|batch| rows(batch * 10..batch * 10 + 10)).collect(), then };
         environment.sources.insert(name.into(), Arc::new(move |_| Ok(Box::new(source()))));

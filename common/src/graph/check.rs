@@ -51,17 +51,22 @@ fn section(lines: &Lines, name: &'static str) -> &'static str {
     if lines.0.contains_key(name) { name } else { "" }
 }
 
-/// A node that has inputs: its section, name and inputs.
-type Reader<'g> = (&'static str, &'g Uid, &'g [Uid]);
+/// A list of inputs: the section and name of the node that has it, its key, the inputs.
+type Reader<'g> = (&'static str, &'g Uid, &'static str, &'g [Uid]);
 
 fn readers(graph: &JobGraph) -> Vec<Reader<'_>> {
-    let transforms = graph.transforms.iter().map(|node| ("transforms", &node.uid, node.inputs.as_slice()));
-    let sinks = graph.sinks.iter().map(|node| ("sinks", &node.uid, node.inputs.as_slice()));
+    let transforms = graph.transforms.iter().flat_map(|node| {
+        [
+            ("transforms", &node.uid, "inputs", node.inputs.as_slice()),
+            ("transforms", &node.uid, "broadcast", node.broadcast.as_slice()),
+        ]
+    });
+    let sinks = graph.sinks.iter().map(|node| ("sinks", &node.uid, "inputs", node.inputs.as_slice()));
     transforms.chain(sinks).collect()
 }
 
 fn input_path(reader: &Reader<'_>, index: usize, report: &Report) -> String {
-    let inputs = join(&join(reader.0, reader.1.as_str()), "inputs");
+    let inputs = join(&join(reader.0, reader.1.as_str()), reader.2);
     let item = format!("{inputs}[{index}]");
     if report.lines.0.contains_key(&item) { item } else { inputs }
 }
@@ -71,7 +76,7 @@ fn dangling(graph: &JobGraph, readers: &[Reader<'_>], report: &mut Report) {
     let known: HashSet<&str> = outputs.map(Uid::as_str).collect();
     let sinks: HashSet<&str> = graph.sinks.iter().map(|node| node.uid.as_str()).collect();
     for reader in readers {
-        for (index, input) in reader.2.iter().enumerate() {
+        for (index, input) in reader.3.iter().enumerate() {
             let name = input.as_str();
             let path = input_path(reader, index, report);
             if input == reader.1 {
@@ -102,7 +107,7 @@ fn cycles(graph: &JobGraph, report: &mut Report) {
         .iter()
         .enumerate()
         .map(|(place, node)| {
-            node.inputs.iter().filter_map(|input| places.get(input.as_str()).copied()).filter(|input| *input != place).collect()
+            node.reads().filter_map(|input| places.get(input.as_str()).copied()).filter(|input| *input != place).collect()
         })
         .collect();
     #[derive(Clone, Copy, PartialEq)]
@@ -157,14 +162,15 @@ fn report_cycle(graph: &JobGraph, way: &[(usize, usize)], report: &mut Report) {
 
 /// Reports sources and transforms from which no sink is reached.
 fn unread(graph: &JobGraph, report: &mut Report) {
-    let inputs: HashMap<&str, &[Uid]> = graph.transforms.iter().map(|node| (node.uid.as_str(), node.inputs.as_slice())).collect();
+    let inputs: HashMap<&str, Vec<&str>> =
+        graph.transforms.iter().map(|node| (node.uid.as_str(), node.reads().map(Uid::as_str).collect())).collect();
     let mut reached: HashSet<&str> = HashSet::new();
     let mut open: Vec<&str> = graph.sinks.iter().flat_map(|sink| sink.inputs.iter().map(Uid::as_str)).collect();
     let mut read: HashSet<&str> = open.iter().copied().collect();
-    read.extend(graph.transforms.iter().flat_map(|node| node.inputs.iter().map(Uid::as_str)));
+    read.extend(graph.transforms.iter().flat_map(|node| node.reads().map(Uid::as_str)));
     while let Some(name) = open.pop() {
         if reached.insert(name) {
-            open.extend(inputs.get(name).into_iter().flat_map(|inputs| inputs.iter().map(Uid::as_str)));
+            open.extend(inputs.get(name).into_iter().flatten().copied());
         }
     }
     let sources = graph.sources.iter().map(|node| ("sources", node.uid.as_str()));

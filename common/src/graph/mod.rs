@@ -195,7 +195,7 @@ pub enum WatermarkSetting {
     },
 }
 
-/// A node under `transforms:`. Its clauses act in the order where, key_by, window, aggregate, having, select.
+/// A node under `transforms:`. Its clauses act in the order where, key_by, window, aggregate, having, process, select.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformNode {
     /// Its name.
@@ -212,6 +212,10 @@ pub struct TransformNode {
     pub aggregate: Option<Vec<(String, String)>>,
     /// `having:`, SQL over the aggregation's output.
     pub having: Option<String>,
+    /// `process:`, a function that a TaskManager's own binary brings.
+    pub process: Option<GraphProcess>,
+    /// `broadcast:`, names of the nodes whose rows every instance of the function gets; empty where it has no such input.
+    pub broadcast: Vec<Uid>,
     /// `select:`, output column to SQL.
     pub select: Option<Vec<(String, String)>>,
     /// `changelog: full`: running aggregates emit `-U` too.
@@ -220,6 +224,22 @@ pub struct TransformNode {
     pub bad_records: BadRecordPolicy,
     /// `parallelism:`
     pub parallelism: Option<u32>,
+}
+
+impl TransformNode {
+    /// Every node that it reads: `inputs`, then `broadcast`.
+    pub fn reads(&self) -> impl Iterator<Item = &Uid> {
+        self.inputs.iter().chain(&self.broadcast)
+    }
+}
+
+/// `process:` of a transform.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphProcess {
+    /// `function`, the name under which it is registered.
+    pub function: String,
+    /// `options`, handed to the function's factory.
+    pub options: Options,
 }
 
 /// `window:` of a transform.

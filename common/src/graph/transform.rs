@@ -3,13 +3,27 @@
 use super::node::{Common, read_inputs};
 use super::report::{At, Fields, Keys, Report};
 use super::tree::{Value, join, shown};
-use super::{GraphWindow, TransformNode};
+use super::{GraphProcess, GraphWindow, TransformNode};
+use crate::declaration::Options;
 use crate::ids::Uid;
 use crate::types::OP_COLUMN;
 
 const TRANSFORM: Keys = Keys {
-    allowed: &["inputs", "where", "key_by", "window", "aggregate", "having", "select", "changelog", "bad_records", "parallelism"],
-    later: &["order_by", "limit", "with_ties", "join", "function", "sql", "late"],
+    allowed: &[
+        "inputs",
+        "where",
+        "key_by",
+        "window",
+        "aggregate",
+        "having",
+        "process",
+        "broadcast",
+        "select",
+        "changelog",
+        "bad_records",
+        "parallelism",
+    ],
+    later: &["order_by", "limit", "with_ties", "join", "sql", "late"],
     synonyms: &[
         ("input", "inputs"),
         ("from", "inputs"),
@@ -20,6 +34,8 @@ const TRANSFORM: Keys = Keys {
         ("aggregates", "aggregate"),
         ("map", "select"),
         ("project", "select"),
+        ("function", "process"),
+        ("flat_map", "process"),
         ("on_error", "bad_records"),
     ],
 };
@@ -28,6 +44,12 @@ const WINDOW: Keys = Keys {
     allowed: &["tumbling"],
     later: &["sliding", "session", "lateness", "allowed_lateness", "trigger", "evictor", "cumulate"],
     synonyms: &[("tumble", "tumbling"), ("fixed", "tumbling"), ("hop", "sliding"), ("hopping", "sliding")],
+};
+
+const PROCESS: Keys = Keys {
+    allowed: &["function", "options"],
+    later: &[],
+    synonyms: &[("name", "function"), ("class", "function"), ("config", "options"), ("parameters", "options")],
 };
 
 const TUMBLING: Keys = Keys { allowed: &["size", "offset"], later: &["lateness", "trigger"], synonyms: &[("length", "size")] };
@@ -48,6 +70,8 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
         window: fields.get("window").and_then(|at| read_window(&at, report)),
         aggregate: fields.get("aggregate").map(|at| read_columns(&at, report)),
         having: fields.get("having").and_then(|at| report.sql(&at)),
+        process: fields.get("process").and_then(|at| read_process(&at, report)),
+        broadcast: fields.get("broadcast").map(|at| read_broadcast(&at, report)).unwrap_or_default(),
         select: fields.get("select").map(|at| read_columns(&at, report)),
         changelog_full: fields.get("changelog").is_some_and(|at| read_changelog(&at, report)),
         bad_records: common.bad_records,
@@ -109,6 +133,26 @@ fn read_window(at: &At<'_>, report: &mut Report) -> Option<GraphWindow> {
     read_tumbling(&tumbling, report)
 }
 
+/// `process:`, a map with the function's name, or the name alone.
+fn read_process(at: &At<'_>, report: &mut Report) -> Option<GraphProcess> {
+    if let Value::Scalar { .. } = &at.node.value {
+        let function = report.text(at, "the name of a function, such as `process: { function: detect }`,")?;
+        return Some(GraphProcess { function: function.to_owned(), options: Options::new() });
+    }
+    let fields = report.fields(at, &PROCESS)?;
+    let options = fields.get("options").map(|at| report.options(&at)).unwrap_or_default();
+    let Some(function) = fields.get("function") else {
+        report.error(&at.path, "`function` is missing: the name of a function that a TaskManager brings");
+        return None;
+    };
+    let function = report.text(&function, "the name of a function")?.to_owned();
+    Some(GraphProcess { function, options })
+}
+
+fn read_broadcast(at: &At<'_>, report: &mut Report) -> Vec<Uid> {
+    report.names(at, "input").into_iter().map(|(name, _)| Uid::new(name)).collect()
+}
+
 fn read_tumbling(at: &At<'_>, report: &mut Report) -> Option<GraphWindow> {
     let fields = report.fields(at, &TUMBLING)?;
     let Some(size) = fields.get("size") else {
@@ -142,10 +186,19 @@ fn read_changelog(at: &At<'_>, report: &mut Report) -> bool {
 /// Clauses that need another one, or exclude it.
 fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
     let has = |key| fields.get(key).is_some();
+    if has("process") && has("aggregate") {
+        let message = "a node has an `aggregate` or a `process`, not both; give the function a node of its own";
+        report.error(&fields.path_of("process"), message);
+    }
+    if has("broadcast") && !has("process") {
+        report.error(&fields.path_of("broadcast"), "`broadcast` needs a `process` whose function takes it");
+    }
     if !has("aggregate") {
+        if has("key_by") && !has("process") {
+            report.error(&fields.path_of("key_by"), "`key_by` needs an `aggregate` or a `process`");
+        }
         let needs = [
             ("window", "a window needs an `aggregate`"),
-            ("key_by", "`key_by` needs an `aggregate`"),
             ("having", "`having` needs an `aggregate`; a condition on rows is a `where`"),
             ("changelog", "only a running `aggregate` makes a changelog"),
         ];

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{GRAPH_VERSION, GraphCheckpoint, GraphSettings, GraphWindow, JobGraph, TransformNode, WatermarkSetting};
+use super::{
+    GRAPH_VERSION, GraphCheckpoint, GraphProcess, GraphSettings, GraphWindow, JobGraph, TransformNode, WatermarkSetting,
+};
 use crate::human::{ByteSize, HumanDuration};
 use crate::ids::Uid;
 use crate::plan::{BadRecordPolicy, CheckpointMode, RestartSettings};
@@ -158,6 +160,14 @@ fn transform(node: &TransformNode) -> Value {
     put(&mut map, "window", node.window.as_ref().map(window));
     put(&mut map, "aggregate", node.aggregate.as_ref().map(|aggregate| columns(aggregate).into()));
     put(&mut map, "having", node.having.clone().map(Value::from));
+    let process = |process: &GraphProcess| {
+        let mut map = Map::new();
+        map.insert("function".into(), process.function.clone().into());
+        put(&mut map, "options", (!process.options.is_empty()).then(|| process.options.clone().into()));
+        map.into()
+    };
+    put(&mut map, "process", node.process.as_ref().map(process));
+    put(&mut map, "broadcast", (!node.broadcast.is_empty()).then(|| names(&node.broadcast)));
     put(&mut map, "select", node.select.as_ref().map(|select| columns(select).into()));
     put(&mut map, "changelog", node.changelog_full.then(|| "full".into()));
     common(&mut map, node.bad_records, node.parallelism);

@@ -2,6 +2,7 @@
 
 mod cases;
 mod exchange;
+mod functions;
 mod kill;
 mod python;
 mod savepoints;

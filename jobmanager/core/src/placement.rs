@@ -114,7 +114,7 @@ fn channel_window(plan: &Plan, task_managers: &[&TaskManagerInfo], hosts: &[usiz
 fn channels_into(plan: &Plan, edge: &Edge, hosts: &[usize], host: usize) -> u64 {
     match edge.partition {
         Partition::Forward => 0,
-        Partition::Hash { .. } | Partition::Rebalance => {
+        Partition::Hash { .. } | Partition::Rebalance | Partition::Broadcast => {
             let on_host = |vertex: VertexId| {
                 let parallelism = plan.vertex(vertex).parallelism as usize;
                 (hosts[..parallelism].iter().filter(|&&at| at == host).count() as u64, parallelism as u64)

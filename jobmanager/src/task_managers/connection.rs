@@ -47,6 +47,7 @@ pub(crate) fn accept(hello: &v1::Hello) -> Result<Introduction, Status> {
         heap_state_bytes: hello.heap_state_bytes,
         sources: custom(&hello.custom_sources_json, "custom source")?,
         sinks: custom(&hello.custom_sinks_json, "custom sink")?,
+        functions: custom(&hello.functions_json, "function")?,
     })
 }
 

@@ -1,38 +1,42 @@
-//! The connectors that TaskManagers bring, beside those built in. A name means one thing in the whole cluster.
+//! The connectors and functions that TaskManagers bring, beside the connectors built in. A name means one thing in the whole cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use levada_common::declaration::{CustomSink, CustomSource, Declarations};
+use levada_common::function::FunctionDeclaration;
 
 use super::{Introduction, Registration};
 
-/// Two connectors share a name.
+/// Two connectors or functions share a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Conflict {
-    #[error("{kind} connector \"{name}\" is built in; the TaskManager's own must have another name")]
+    #[error("{kind} \"{name}\" is built in; the TaskManager's own must have another name")]
     BuiltIn { kind: &'static str, name: String },
-    #[error("{kind} connector \"{name}\" is declared otherwise by another TaskManager; all of them must run the same binary")]
+    #[error("{kind} \"{name}\" is declared otherwise by another TaskManager; all of them must run the same binary")]
     Differs { kind: &'static str, name: String },
+    #[error("function \"{name}\" cannot be: {defect}")]
+    Defect { name: String, defect: String },
 }
 
-/// A custom connector and who brings it.
+/// A custom connector or a function, and who brings it.
 #[derive(Debug)]
 struct Brought<T> {
     custom: T,
     by: BTreeSet<Registration>,
 }
 
-/// All connectors.
+/// All connectors, and all functions.
 pub(crate) struct Connectors {
     built_in: Declarations,
     sources: BTreeMap<String, Brought<CustomSource>>,
     sinks: BTreeMap<String, Brought<CustomSink>>,
+    functions: BTreeMap<String, Brought<FunctionDeclaration>>,
 }
 
 impl Connectors {
     pub(crate) fn new(built_in: Declarations) -> Self {
-        Self { built_in, sources: BTreeMap::new(), sinks: BTreeMap::new() }
+        Self { built_in, sources: BTreeMap::new(), sinks: BTreeMap::new(), functions: BTreeMap::new() }
     }
 
     /// Checks what a TaskManager brings against what is known. A declaration that no registered TaskManager brings any more
@@ -40,11 +44,17 @@ impl Connectors {
     pub(crate) fn check(&self, introduction: &Introduction) -> Result<(), Conflict> {
         for source in &introduction.sources {
             let built_in = self.built_in.sources.contains_key(&source.name);
-            check_one("source", &source.name, source, built_in, &self.sources)?;
+            check_one("source connector", &source.name, source, built_in, &self.sources)?;
         }
         for sink in &introduction.sinks {
             let built_in = self.built_in.sinks.contains_key(&sink.name);
-            check_one("sink", &sink.name, sink, built_in, &self.sinks)?;
+            check_one("sink connector", &sink.name, sink, built_in, &self.sinks)?;
+        }
+        for function in &introduction.functions {
+            if let Some(defect) = function.defect() {
+                return Err(Conflict::Defect { name: function.name.clone(), defect });
+            }
+            check_one("function", &function.name, function, false, &self.functions)?;
         }
         Ok(())
     }
@@ -57,6 +67,9 @@ impl Connectors {
         for sink in &introduction.sinks {
             add_one(&mut self.sinks, &sink.name, sink, by);
         }
+        for function in &introduction.functions {
+            add_one(&mut self.functions, &function.name, function, by);
+        }
     }
 
     /// A TaskManager is gone. Its connectors stay known: a job that waits for it is planned already.
@@ -67,6 +80,9 @@ impl Connectors {
         for brought in self.sinks.values_mut() {
             brought.by.remove(&registration);
         }
+        for brought in self.functions.values_mut() {
+            brought.by.remove(&registration);
+        }
     }
 
     /// The table for the planner.
@@ -74,6 +90,7 @@ impl Connectors {
         let mut table = self.built_in.clone();
         table.sources.extend(self.sources.iter().map(|(name, brought)| (name.clone(), brought.custom.clone().into())));
         table.sinks.extend(self.sinks.iter().map(|(name, brought)| (name.clone(), brought.custom.clone().into())));
+        table.functions = Some(self.functions.iter().map(|(name, brought)| (name.clone(), brought.custom.clone())).collect());
         Arc::new(table)
     }
 }
@@ -104,7 +121,9 @@ fn add_one<T: Clone>(known: &mut BTreeMap<String, Brought<T>>, name: &str, custo
 
 #[cfg(test)]
 mod tests {
+    use levada_common::function::FunctionKind;
     use levada_common::ids::TaskManagerId;
+    use levada_common::types::LogicalType;
 
     use super::*;
 
@@ -120,7 +139,26 @@ mod tests {
             heap_state_bytes: 0,
             sources: vec![],
             sinks: vec![sink],
+            functions: vec![],
         }
+    }
+
+    #[test]
+    fn a_function_is_one_in_the_whole_cluster() {
+        let function =
+            |column: &str| FunctionDeclaration::new("detect", FunctionKind::FlatMap).output(column, LogicalType::Int64);
+        let bring = |id, functions| Introduction { sinks: vec![], functions, ..introduction(id, "", false) };
+        let mut connectors = Connectors::new(Declarations::default());
+        assert_eq!(connectors.table().functions, Some(BTreeMap::new()));
+        let first = bring(1, vec![function("x")]);
+        connectors.check(&first).unwrap();
+        connectors.add(Registration { id: first.id, number: 1 }, &first);
+        assert_eq!(connectors.table().functions.as_ref().unwrap()["detect"], function("x"));
+        connectors.check(&bring(2, vec![function("x")])).unwrap();
+        let error = connectors.check(&bring(2, vec![function("y")])).unwrap_err().to_string();
+        assert!(error.contains("function \"detect\" is declared otherwise"), "{error}");
+        let error = connectors.check(&bring(3, vec![function("_op")])).unwrap_err().to_string();
+        assert!(error.contains("reserved"), "{error}");
     }
 
     #[test]
@@ -145,6 +183,6 @@ mod tests {
         let sink = CustomSink { name: "file".into(), options: vec![], changelog: true, exactly_once: true };
         built_in.sinks.insert("file".into(), sink.into());
         let error = Connectors::new(built_in).check(&introduction(1, "file", true)).unwrap_err();
-        assert_eq!(error, Conflict::BuiltIn { kind: "sink", name: "file".into() });
+        assert_eq!(error, Conflict::BuiltIn { kind: "sink connector", name: "file".into() });
     }
 }

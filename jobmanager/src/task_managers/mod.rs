@@ -10,6 +10,7 @@ mod slots;
 use std::sync::Arc;
 
 use levada_common::declaration::{CustomSink, CustomSource, Declarations};
+use levada_common::function::FunctionDeclaration;
 use levada_common::ids::{JobId, TaskManagerId};
 use levada_jobmanager_core::event::TaskManagerInfo;
 use levada_proto::v1;
@@ -35,6 +36,7 @@ pub(crate) struct Introduction {
     pub heap_state_bytes: u64,
     pub sources: Vec<CustomSource>,
     pub sinks: Vec<CustomSink>,
+    pub functions: Vec<FunctionDeclaration>,
 }
 
 /// One registration: a TaskManager that comes again is another one.

@@ -74,7 +74,8 @@ impl Planner<'_> {
         }
         let errors = self.errors.0.len();
         let mut arguments = Arguments::default();
-        let keys = self.keys(node, &stream, &mut arguments);
+        let keys = self.key_columns(node, &stream);
+        keys.iter().for_each(|key| arguments.column(key));
         let window = self.window(node, &stream, &mut arguments);
         let mut unknown: BTreeSet<String> =
             keys.iter().filter(|key| stream.unknown.contains(&key.name)).map(|key| key.name.clone()).collect();
@@ -108,7 +109,8 @@ impl Planner<'_> {
         Some(stream)
     }
 
-    fn keys(&mut self, node: &TransformNode, stream: &Stream, arguments: &mut Arguments) -> Vec<Column> {
+    /// The columns of `key_by`; what cannot be a key is reported and left out.
+    pub(super) fn key_columns(&mut self, node: &TransformNode, stream: &Stream) -> Vec<Column> {
         let mut keys: Vec<Column> = Vec::new();
         for (index, name) in node.key_by.iter().flatten().enumerate() {
             let path = format!("transforms.{}.key_by[{index}]", node.uid);
@@ -118,10 +120,7 @@ impl Planner<'_> {
                 Some(Column { ty, .. }) if !is_key_type(ty) => {
                     self.error(path, format!("key \"{name}\" is {ty}; a key is a plain value"));
                 }
-                Some(column) => {
-                    arguments.column(column);
-                    keys.push(column.clone());
-                }
+                Some(column) => keys.push(column.clone()),
             }
         }
         keys

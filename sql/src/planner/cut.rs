@@ -25,7 +25,8 @@ pub(super) fn cut(stages: Vec<Stage>) -> (Vec<Vertex>, Vec<Edge>) {
             let id = VertexId(vertices.len() as u32);
             for (input, partition) in &stage.inputs {
                 let from = VertexId(vertex_of[*input] as u32);
-                edges.push(Edge { from, to: id, input: 0, partition: partition.clone(), schema: schemas[*input].clone() });
+                let (partition, schema) = (partition.clone(), schemas[*input].clone());
+                edges.push(Edge { from, to: id, input: u32::from(partition == Partition::Broadcast), partition, schema });
             }
             names.push(Vec::new());
             let parallelism = stage.parallelism;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use levada_common::plan::{
-    AggregateCall, AggregatePhase, AggregateSpec, Edge, JobSettings, OperatorKind, OperatorSpec, Partition, Plan,
+    AggregateCall, AggregatePhase, AggregateSpec, Edge, JobSettings, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec,
     RestartSettings, Vertex, WatermarkSpec, WindowSpec,
 };
 use levada_common::types::StreamSchema;
@@ -60,10 +60,18 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
         if operator.output != operator.input {
             writeln!(out, "     {}", stream(&operator.output))?;
         }
-        if let OperatorKind::Aggregate(spec) = &operator.kind
-            && let Some(state) = spec.state_name()
-        {
-            writeln!(out, "     state \"{state}\"")?;
+        match &operator.kind {
+            OperatorKind::Aggregate(spec) => {
+                if let Some(state) = spec.state_name() {
+                    writeln!(out, "     state \"{state}\"")?;
+                }
+            }
+            OperatorKind::Process(spec) => {
+                for state in &spec.function.states {
+                    writeln!(out, "     {} state \"{}\"", state.schema.shape, state.name)?;
+                }
+            }
+            _ => {}
         }
     }
     if let Some(sink) = &vertex.sink {
@@ -78,6 +86,7 @@ fn partition(plan: &Plan, edge: &Edge) -> String {
         Partition::Hash { columns } => format!("hash of {}", columns.join(", ")),
         Partition::Rebalance if plan.vertex(edge.to).parallelism == 1 => "all to one".into(),
         Partition::Rebalance => "rebalance".into(),
+        Partition::Broadcast => "broadcast".into(),
     }
 }
 
@@ -116,7 +125,14 @@ fn kind(kind: &OperatorKind) -> String {
             columns.collect::<Vec<_>>().join(", ")
         }
         OperatorKind::Aggregate(spec) => aggregate(spec),
+        OperatorKind::Process(spec) => process(spec),
     }
+}
+
+fn process(spec: &ProcessSpec) -> String {
+    let keys: Vec<&str> = spec.keys.iter().map(|key| key.name.as_str()).collect();
+    let keys = if keys.is_empty() { "no key".into() } else { format!("by {}", keys.join(", ")) };
+    format!("{} \"{}\", {keys}", spec.function.kind, spec.function.name)
 }
 
 fn aggregate(spec: &AggregateSpec) -> String {

@@ -63,7 +63,7 @@ impl<'a> Planner<'a> {
         }
         let mut waiting: Vec<_> = self.graph.transforms.iter().collect();
         while !waiting.is_empty() {
-            let ready = waiting.iter().position(|node| node.inputs.iter().all(|uid| self.streams.contains_key(uid)));
+            let ready = waiting.iter().position(|node| node.reads().all(|uid| self.streams.contains_key(uid)));
             // In a graph that was not read whole an input may name nothing, or a cycle: then nothing is known of it.
             let node = waiting.remove(ready.unwrap_or(0));
             let stream = self.add_transform(node);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorKind, OperatorSpec, WindowSpec};
+use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorKind, OperatorSpec, Partition, WindowSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::stream::{Stage, StageKind};
@@ -14,9 +14,10 @@ pub(super) fn prune(stages: &mut [Stage]) {
     let mut read: Vec<BTreeSet<String>> = vec![BTreeSet::new(); stages.len()];
     for index in (0..stages.len()).rev() {
         let wanted = drop_columns(&mut stages[index], std::mem::take(&mut read[index]));
-        for (input, _) in stages[index].inputs.clone() {
+        for (input, partition) in stages[index].inputs.clone() {
+            let wanted = if partition == Partition::Broadcast { &broadcast_reads(&stages[index]) } else { &wanted };
             // A union takes whole rows, so that its inputs stay alike.
-            let whole = stages[index].inputs.len() > 1;
+            let whole = stages[index].inputs.len() > 1 && matches!(stages[index].kind, StageKind::Pass | StageKind::Sink(_));
             let columns = &stages[input].output.columns;
             let names = columns.iter().map(|column| &column.name).filter(|name| whole || wanted.contains(*name));
             read[input].extend(names.cloned());
@@ -25,6 +26,11 @@ pub(super) fn prune(stages: &mut [Stage]) {
     for index in 0..stages.len() {
         let input = match stages[index].inputs.as_slice() {
             [(input, _)] => Some(stages[*input].output.clone()),
+            [(input, _), (other, Partition::Broadcast)] => {
+                let (input, other) = (stages[*input].output.clone(), stages[*other].output.clone());
+                renew_broadcast(&mut stages[index], other);
+                Some(input)
+            }
             _ => None,
         };
         if let Some(input) = input {
@@ -47,6 +53,9 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             OperatorKind::Filter { .. } => read.into_iter().chain(stage.uses.iter().flatten().cloned()).collect(),
             OperatorKind::Watermark(spec) => read.into_iter().chain([spec.column.clone()]).collect(),
             OperatorKind::Aggregate(spec) => aggregate_reads(spec, input),
+            OperatorKind::Process(spec) => {
+                spec.keys.iter().chain(&spec.function.inputs).map(|column| column.name.clone()).collect()
+            }
             OperatorKind::Project { columns, unnest } => {
                 let all = output.columns.clone();
                 let unrolled = unnest.map(|at| all[at].name.clone());
@@ -92,6 +101,19 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
     read
 }
 
+/// What a function reads of its broadcast input.
+fn broadcast_reads(stage: &Stage) -> BTreeSet<String> {
+    let StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) = &stage.kind else { return BTreeSet::new() };
+    spec.function.broadcast.iter().flatten().map(|column| column.name.clone()).collect()
+}
+
+/// Brings the schema of a function's broadcast input up to date with what it now gives.
+fn renew_broadcast(stage: &mut Stage, input: StreamSchema) {
+    if let StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) = &mut stage.kind {
+        spec.broadcast = Some(input);
+    }
+}
+
 /// Brings the schemas of a stage with one input up to date with what the input now gives.
 fn renew(stage: &mut Stage, input: StreamSchema) {
     match &mut stage.kind {
@@ -111,7 +133,7 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
                     let columns = &operator.output.columns;
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
                 }
-                OperatorKind::Aggregate(_) => {}
+                OperatorKind::Aggregate(_) | OperatorKind::Process(_) => {}
             }
             operator.input = input;
             stage.output = operator.output.clone();

@@ -2,6 +2,8 @@
 //!
 //! `LEVADA_BLESS=1 cargo test -p levada-sql` writes the golden files anew.
 
+mod process;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -111,7 +113,9 @@ fn check(plan: &Plan) {
         let mut schema = match &vertex.source {
             Some(source) => source.schema.clone(),
             None => {
-                let edges: Vec<_> = plan.inputs(vertex.id).collect();
+                let broadcast = plan.inputs(vertex.id).filter(|edge| edge.partition == Partition::Broadcast);
+                assert!(broadcast.into_iter().all(|edge| edge.input == 1 && edge.from.0 < vertex.id.0), "{}", vertex.name);
+                let edges: Vec<_> = plan.inputs(vertex.id).filter(|edge| edge.partition != Partition::Broadcast).collect();
                 for edge in &edges {
                     assert_eq!(edge.schema.columns, edges[0].schema.columns, "{}", vertex.name);
                     assert!(edge.from.0 < vertex.id.0, "vertices stand in topological order");
@@ -149,6 +153,15 @@ fn check(plan: &Plan) {
                     }
                     let tumbling = matches!(spec.window, WindowSpec::Tumbling { .. });
                     assert!(!rows || !tumbling || operator.input.event_time.is_some());
+                }
+                OperatorKind::Process(spec) => {
+                    for column in spec.keys.iter().chain(&spec.function.inputs) {
+                        assert!(
+                            operator.input.column(&column.name).is_some_and(|found| found.ty == column.ty),
+                            "{}",
+                            vertex.name
+                        );
+                    }
                 }
                 OperatorKind::Watermark(spec) => assert!(operator.input.column(&spec.column).is_some()),
             }

@@ -1,4 +1,4 @@
-//! Transforms: the clauses of one node in their order, where, key_by, window, aggregate, having, select.
+//! Transforms: the clauses of one node in their order, where, key_by, window, aggregate, having, process, select.
 
 use levada_common::graph::{GraphWindow, TransformNode};
 use levada_common::ids::Uid;
@@ -17,10 +17,11 @@ impl Planner<'_> {
         }
         let inputs = self.inputs(&node.inputs)?;
         let stages = self.stages.len();
-        // An aggregate's own parallelism begins behind its exchange; what is before runs where the rows are.
-        let before = if node.aggregate.is_some() { None } else { wanted };
+        // An aggregate's or a function's own parallelism begins behind its exchange; what is before runs where the rows are.
+        let exchanges = node.aggregate.is_some() || node.process.is_some();
+        let before = if exchanges { None } else { wanted };
         let mut stream = self.unite(&path, &node.uid, inputs, before)?;
-        if node.aggregate.is_none() {
+        if !exchanges {
             self.move_to(&path, &node.uid, &mut stream, wanted);
         }
         if let Some(predicate) = &node.filter {
@@ -31,6 +32,9 @@ impl Planner<'_> {
         }
         if let Some(predicate) = &node.having {
             self.add_filter(node, "having", predicate, &mut stream);
+        }
+        if let Some(process) = &node.process {
+            stream = self.add_process(node, process, stream, wanted)?;
         }
         if let Some(columns) = &node.select {
             self.add_select(node, columns, &mut stream);

@@ -2,6 +2,9 @@
 
 use levada_common::fault::{Fault, Faulty, Retry};
 use levada_common::ids::Uid;
+use levada_state::descriptor::BindError;
+
+use crate::function::FunctionError;
 
 /// A failure of a task, by what was attempted.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +58,52 @@ pub enum EngineError {
         /// Why.
         reason: String,
     },
+    /// The TaskManager's binary has no function of this name.
+    #[error(
+        "node \"{uid}\": this TaskManager has no function \"{function}\" (it has: {known}); run the same binary on every \
+         TaskManager of the cluster"
+    )]
+    UnknownFunction {
+        /// The node.
+        uid: Uid,
+        /// The function.
+        function: String,
+        /// The functions that there are.
+        known: String,
+    },
+    /// The function is another one than the job was planned with.
+    #[error(
+        "node \"{uid}\": this TaskManager declares function \"{function}\" otherwise than the one that the job was planned with; \
+         run the same binary on every TaskManager, or submit the job again"
+    )]
+    OtherFunction {
+        /// The node.
+        uid: Uid,
+        /// The function.
+        function: String,
+    },
+    /// A function of a user failed.
+    #[error("node \"{uid}\": function \"{function}\" failed")]
+    Function {
+        /// The node.
+        uid: Uid,
+        /// The function.
+        function: String,
+        /// Why.
+        #[source]
+        source: FunctionError,
+    },
+    /// A function's state cannot be bound.
+    #[error("node \"{uid}\": a state of function \"{function}\" cannot be bound")]
+    Bind {
+        /// The node.
+        uid: Uid,
+        /// The function.
+        function: String,
+        /// Why.
+        #[source]
+        source: BindError,
+    },
     /// A source or sink failed.
     #[error("node \"{uid}\" ({connector}): {message}")]
     Connector {
@@ -84,6 +133,8 @@ impl Faulty for EngineError {
         match self {
             Self::BadRecord { .. } | Self::AggregateOverflow { .. } => Fault::User,
             Self::Connector { fault, .. } => *fault,
+            Self::Function { source, .. } => source.fault(),
+            Self::UnknownFunction { .. } | Self::OtherFunction { .. } | Self::Bind { .. } => Fault::User,
             Self::Restore { .. } => Fault::User,
             Self::Kernel { .. } | Self::Invariant { .. } => Fault::Internal,
         }
@@ -93,6 +144,10 @@ impl Faulty for EngineError {
         match self {
             Self::BadRecord { .. } | Self::AggregateOverflow { .. } | Self::Restore { .. } => Retry::Never,
             Self::Connector { retry, .. } => *retry,
+            Self::Function { source, .. } => source.retry(),
+            Self::Bind { .. } => Retry::Never,
+            // Another TaskManager may have it.
+            Self::UnknownFunction { .. } | Self::OtherFunction { .. } => Retry::Backoff,
             Self::Kernel { .. } | Self::Invariant { .. } => Retry::Backoff,
         }
     }

@@ -1,7 +1,8 @@
 //! What a task counts: written per batch on the task's thread, read by the shell at any time.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use levada_common::ids::Uid;
 
@@ -24,6 +25,24 @@ pub struct NodeMetrics {
     pub state_keys: AtomicU64,
     /// The newest bad record: position and reason.
     last_bad: Mutex<Option<String>>,
+    /// Counters of a user's function, by name.
+    counters: Mutex<BTreeMap<String, Counter>>,
+}
+
+/// A counter of a user's function.
+#[derive(Debug, Clone, Default)]
+pub struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    /// Counts `more`. Better once a batch than once a row.
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// What was counted since the task's start.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl NodeMetrics {
@@ -38,7 +57,19 @@ impl NodeMetrics {
             state_bytes: AtomicU64::new(0),
             state_keys: AtomicU64::new(0),
             last_bad: Mutex::new(None),
+            counters: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// The counter of this name, made where there is none.
+    pub fn counter(&self, name: &str) -> Counter {
+        self.counters.lock().unwrap_or_else(std::sync::PoisonError::into_inner).entry(name.into()).or_default().clone()
+    }
+
+    /// The counters of the node's function, by name.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let counters = self.counters.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        counters.iter().map(|(name, counter)| (name.clone(), counter.get())).collect()
     }
 
     /// Counts one bad record and keeps its place and reason.

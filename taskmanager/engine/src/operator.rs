@@ -12,6 +12,7 @@ use levada_common::ids::CheckpointId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::time::Watermark;
 use levada_state::cold::ColdStores;
+use levada_state::keyed::HeapBudget;
 use levada_state::snapshot::StatePart;
 
 use crate::error::EngineError;
@@ -46,6 +47,8 @@ pub struct OperatorContext {
     pub metrics: Arc<NodeMetrics>,
     /// Where its state is kept beyond memory; none on the heap backends.
     pub cold: Option<Arc<dyn ColdStores>>,
+    /// The memory that it shares with all other heap states of the TaskManager.
+    pub heap_budget: Arc<HeapBudget>,
 }
 
 /// One step of a chain.
@@ -73,6 +76,17 @@ pub trait Operator: Send {
     /// returned one (the same, but for an operator that makes time itself).
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         Ok(Some(watermark))
+    }
+
+    /// Whether it wants to hear processing time by `tick`; asked once, after `open`.
+    fn keeps_time(&self) -> bool {
+        false
+    }
+
+    /// Processing time is `time_ms` (since 1970; it never goes back): said before each batch and at the moment asked for.
+    /// Answers the next moment at which it wants to be called; one that has come already says that output is pending.
+    fn tick(&mut self, _time_ms: i64) -> Result<Option<i64>, EngineError> {
+        Ok(None)
     }
 
     /// A watermark of its own making that is due (only the watermark operator has one). Asked for once it has nothing to poll.

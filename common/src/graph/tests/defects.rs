@@ -105,7 +105,7 @@ fn clauses_that_make_no_sense_are_refused() {
     let clause = |text: &str| after("select: { word: unnest(split(line)) }", text);
     for (text, expected) in [
         ("window: same", "words.window: a window needs an `aggregate`"),
-        ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate`"),
+        ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate` or a `process`"),
         ("having: x > 1", "a condition on rows is a `where`"),
         ("changelog: full", "only a running `aggregate`"),
         ("order_by: x", "`order_by` is not in this release"),
@@ -117,6 +117,11 @@ fn clauses_that_make_no_sense_are_refused() {
         ("where: ''", "an SQL expression is expected, found nothing"),
         ("group_by: [x]", "did you mean \"key_by\""),
         ("wher: x", "did you mean \"where\""),
+        ("broadcast: [text]", "`broadcast` needs a `process`"),
+        ("process: {}", "`function` is missing"),
+        ("process: { function: f, option: {} }", "did you mean \"options\""),
+        ("process: [f]", "a map is expected, found a list"),
+        ("function: f", "did you mean \"process\""),
     ] {
         let message = clause(text);
         assert!(message.contains(expected) && message.starts_with("line 9:"), "{text}: {message}");

@@ -140,14 +140,14 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
         prop::option::of(text()),
         any::<bool>(),
     );
-    (
-        prop::option::of(text()),
-        prop::option::of(grouped),
-        prop::option::of(columns()),
-        bad_records(),
-        prop::option::of(1u32..=100),
-    )
-        .prop_map(|(filter, grouped, select, bad_records, parallelism)| {
+    let process = (prop::option::of(prop::collection::btree_set(name(), 1..3)), text(), options());
+    let worker = prop_oneof![
+        Just((None, None)),
+        grouped.prop_map(|grouped| (Some(grouped), None)),
+        process.prop_map(|process| (None, Some(process))),
+    ];
+    (prop::option::of(text()), worker, prop::option::of(columns()), bad_records(), prop::option::of(1u32..=100)).prop_map(
+        |(filter, (grouped, process), select, bad_records, parallelism)| {
             let mut node = TransformNode {
                 uid: Uid::new(""),
                 inputs: Vec::new(),
@@ -156,6 +156,8 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 window: None,
                 aggregate: None,
                 having: None,
+                process: None,
+                broadcast: Vec::new(),
                 select,
                 changelog_full: false,
                 bad_records,
@@ -168,8 +170,13 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 node.aggregate = Some(aggregate);
                 node.having = having;
             }
+            if let Some((key_by, function, options)) = process {
+                node.key_by = key_by.map(|columns| columns.into_iter().collect());
+                node.process = Some(GraphProcess { function, options });
+            }
             node
-        })
+        },
+    )
 }
 
 /// A graph in which each node reads some nodes before it, and a last sink reads all.
@@ -196,8 +203,10 @@ fn graph() -> impl Strategy<Value = JobGraph> {
                 .map(|(clauses, input)| {
                     let uid = next();
                     let inputs = outputs[input.index(outputs.len())..].to_vec();
+                    let broadcast =
+                        if clauses.process.is_some() { outputs[..outputs.len() - inputs.len()].to_vec() } else { vec![] };
                     outputs.push(uid.clone());
-                    TransformNode { uid, inputs, ..clauses }
+                    TransformNode { uid, inputs, broadcast, ..clauses }
                 })
                 .collect();
             let sink =

@@ -21,6 +21,8 @@ const READS_PER_CALL: usize = 64;
 pub enum Input {
     /// Rows.
     Batch(RecordBatch),
+    /// Rows of the second input, which are broadcast.
+    Broadcast(RecordBatch),
     /// A signal of all channels together.
     Signal(Signal),
     /// This checkpoint's alignment was given up for a newer one's.
@@ -35,6 +37,8 @@ pub enum Input {
 pub struct InputGate {
     readers: Vec<Box<dyn ChannelReader>>,
     ended: Vec<bool>,
+    /// Channels of the second input: time does not wait for them.
+    broadcast: Vec<bool>,
     live: usize,
     alignment: Alignment,
     /// The newest barrier that came on any channel.
@@ -54,6 +58,7 @@ impl InputGate {
         Self {
             readers,
             ended: vec![false; channels],
+            broadcast: vec![false; channels],
             live: channels,
             alignment: Alignment::new(mode, channels),
             barrier: None,
@@ -61,6 +66,17 @@ impl InputGate {
             next: 0,
             waiting: VecDeque::new(),
         }
+    }
+
+    /// The same, where the marked channels, not all of them, belong to the second input.
+    #[must_use]
+    pub fn with_broadcast(mut self, broadcast: Vec<bool>) -> Self {
+        assert_eq!(broadcast.len(), self.readers.len(), "a mark for each channel");
+        for channel in (0..broadcast.len()).filter(|channel| broadcast[*channel]) {
+            self.times.end(channel);
+        }
+        self.broadcast = broadcast;
+        self
     }
 
     /// The next thing, without waiting. After `Signal::End` nothing comes any more.
@@ -118,6 +134,8 @@ impl InputGate {
 
     fn take(&mut self, channel: usize, element: Element) {
         match element {
+            Element::Batch(batch) if self.broadcast[channel] => self.waiting.push_back(Input::Broadcast(batch)),
+            Element::Watermark(_) | Element::Idle if self.broadcast[channel] => {}
             Element::Batch(batch) => {
                 let change = self.times.rows(channel);
                 self.changed(change);

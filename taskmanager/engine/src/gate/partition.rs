@@ -24,6 +24,8 @@ enum Way {
     Rebalance { targets: usize, next: usize },
     /// Rows by the owner of their key group.
     Hash(HashSplit),
+    /// All rows to each.
+    Broadcast { targets: usize },
 }
 
 #[derive(Debug)]
@@ -47,6 +49,7 @@ impl Partitioner {
         let way = match &edge.partition {
             _ if targets == 1 => Way::Single,
             Partition::Forward => Way::Single,
+            Partition::Broadcast => Way::Broadcast { targets },
             Partition::Rebalance => Way::Rebalance { targets, next: subtask as usize % targets },
             Partition::Hash { columns } => {
                 let columns = columns.iter().map(|name| edge.schema.batch_index(name).ok_or_else(|| name.clone()));
@@ -66,7 +69,7 @@ impl Partitioner {
 
     /// Gives each target its rows: `send(target, rows)`, rows never empty.
     ///
-    /// Shape: schema and order of rows kept; a split batch's parts are slices of the same arrays.
+    /// Shape: schema and order of rows kept; a split batch's parts are slices of the same arrays, a broadcast one's are shared.
     pub fn split(&mut self, batch: RecordBatch, mut send: impl FnMut(usize, RecordBatch)) -> Result<(), ArrowError> {
         match &mut self.way {
             Way::Single => send(0, batch),
@@ -75,6 +78,7 @@ impl Partitioner {
                 *next = (*next + 1) % *targets;
             }
             Way::Hash(split) => split.split(batch, send)?,
+            Way::Broadcast { targets } => (0..*targets).for_each(|target| send(target, batch.clone())),
         }
         Ok(())
     }

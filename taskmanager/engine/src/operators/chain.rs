@@ -62,6 +62,8 @@ struct Stage {
     count: RowCount,
     /// It may have output: it was given something since it was last polled to the end.
     pending: bool,
+    /// It wants to hear processing time.
+    keeps_time: bool,
 }
 
 /// A signal on its way.
@@ -93,7 +95,8 @@ pub(crate) struct Chain {
     stages: Vec<Stage>,
     /// The operator that makes watermarks.
     maker: Option<usize>,
-    inbox: Option<RecordBatch>,
+    /// Rows, and the first operator's input for which they are.
+    inbox: Option<(usize, RecordBatch)>,
     under_way: Option<UnderWay>,
 }
 
@@ -103,13 +106,26 @@ impl Chain {
         if makes_time {
             self.maker = Some(self.stages.len());
         }
-        self.stages.push(Stage { operator, count, pending: false });
+        let keeps_time = operator.keeps_time();
+        self.stages.push(Stage { operator, count, pending: false, keeps_time });
     }
 
-    /// Takes rows. Contract: only when drained.
-    pub(crate) fn feed(&mut self, batch: RecordBatch) {
+    /// Takes rows of input `input`. Contract: only when drained.
+    pub(crate) fn feed(&mut self, input: usize, batch: RecordBatch) {
         debug_assert!(self.inbox.is_none() && self.under_way.is_none(), "a chain takes one thing at a time");
-        self.inbox = Some(batch);
+        self.inbox = Some((input, batch));
+    }
+
+    /// Tells the operators that keep it what processing time it is; answers the earliest moment at which one wants to be told
+    /// again, which has come already where one has output. Contract: only when drained.
+    pub(crate) fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        let mut earliest: Option<i64> = None;
+        for stage in self.stages.iter_mut().filter(|stage| stage.keeps_time) {
+            let next = stage.operator.tick(time_ms)?;
+            stage.pending |= next.is_some_and(|next| next <= time_ms);
+            earliest = earliest.into_iter().chain(next).min();
+        }
+        Ok(earliest)
     }
 
     /// Takes a signal; `parts` are snapshots that go with a barrier. Contract: only when drained.
@@ -149,12 +165,12 @@ impl Chain {
                 } else {
                     return Ok(Pump::Passed(under_way.signal, under_way.parts));
                 }
-            } else if let Some(batch) = self.inbox.take() {
+            } else if let Some((input, batch)) = self.inbox.take() {
                 if self.stages.is_empty() && !outflow.is_ready() {
-                    self.inbox = Some(batch);
+                    self.inbox = Some((input, batch));
                     return Ok(Pump::Blocked);
                 }
-                self.give(0, batch, outflow)?;
+                self.give(0, input, batch, outflow)?;
             } else {
                 return Ok(Pump::Drained);
             }
@@ -191,7 +207,7 @@ impl Chain {
             Some(batch) => {
                 debug_assert!(batch.num_rows() > 0, "an operator gives no empty batch");
                 stage.count.count_out(batch.num_rows());
-                self.give(at + 1, batch, outflow)
+                self.give(at + 1, 0, batch, outflow)
             }
             None => {
                 stage.pending = false;
@@ -200,12 +216,12 @@ impl Chain {
         }
     }
 
-    fn give(&mut self, to: usize, batch: RecordBatch, outflow: &mut dyn Outflow) -> Result<(), EngineError> {
+    fn give(&mut self, to: usize, input: usize, batch: RecordBatch, outflow: &mut dyn Outflow) -> Result<(), EngineError> {
         match self.stages.get_mut(to) {
             Some(stage) => {
                 stage.count.count_in(batch.num_rows());
                 stage.pending = true;
-                stage.operator.process(0, batch)
+                stage.operator.process(input, batch)
             }
             None => outflow.write(batch),
         }

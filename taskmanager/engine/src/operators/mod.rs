@@ -4,6 +4,7 @@ pub mod aggregate;
 pub(crate) mod bad_records;
 pub(crate) mod chain;
 mod filter;
+mod process;
 mod project;
 mod watermark;
 
@@ -11,16 +12,22 @@ use levada_common::plan::{OperatorKind, OperatorSpec};
 
 use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
+use crate::function::Functions;
 use crate::operator::Operator;
 
 /// The operator of `spec`, not yet opened.
 ///
 /// Errors: `Invariant` where the plan names a column, type or expression that the engine does not have.
-pub fn build(spec: &OperatorSpec, compiler: &dyn ExpressionCompiler) -> Result<Box<dyn Operator>, EngineError> {
+pub fn build(
+    spec: &OperatorSpec,
+    compiler: &dyn ExpressionCompiler,
+    functions: &Functions,
+) -> Result<Box<dyn Operator>, EngineError> {
     match &spec.kind {
         OperatorKind::Watermark(watermark) => watermark::build(spec, watermark),
         OperatorKind::Filter { predicate } => filter::build(spec, predicate, compiler),
         OperatorKind::Project { columns, unnest } => project::build(spec, columns, *unnest, compiler),
         OperatorKind::Aggregate(aggregate) => aggregate::build(spec, aggregate),
+        OperatorKind::Process(process) => process::build(spec, process, functions),
     }
 }

@@ -106,7 +106,7 @@ impl Builder<'_> {
         let mut chain = Chain::default();
         let first = usize::from(self.vertex.source.is_some());
         for (index, spec) in self.vertex.operators.iter().enumerate() {
-            let mut operator = operators::build(spec, self.env.compiler.as_ref())?;
+            let mut operator = operators::build(spec, self.env.compiler.as_ref(), &self.env.functions)?;
             let of_connectors = |state: &RestoredState| [entries::SPLITS, entries::TRANSACTIONS].contains(&state.name.as_str());
             let restored = self.restored(&spec.uid).iter().filter(|state| !of_connectors(state)).cloned().collect();
             operator.open(&self.operator_context(spec)?, restored)?;
@@ -126,17 +126,20 @@ impl Builder<'_> {
             batch_rows_max: self.plan.settings.batch_rows_max,
             metrics: self.metrics(&spec.uid)?,
             cold: self.parts.cold.clone(),
+            heap_budget: Arc::clone(&self.env.heap_budget),
         })
     }
 
     fn head(&mut self) -> Result<Head, EngineError> {
         let Some(spec) = &self.vertex.source else {
-            let readers: Vec<_> = std::mem::take(&mut self.parts.inputs).into_iter().map(|input| input.reader).collect();
+            let inputs = std::mem::take(&mut self.parts.inputs).into_iter();
+            let (broadcast, readers): (Vec<bool>, Vec<_>) = inputs.map(|input| (input.input == 1, input.reader)).unzip();
             if readers.is_empty() {
                 let uid = Uid::new(self.vertex.name.as_str());
                 return Err(broken(&uid, "the vertex has neither source nor input channels".into()));
             }
-            return Ok(Head::Gate(InputGate::new(readers, self.plan.settings.checkpoint.mode)));
+            let gate = InputGate::new(readers, self.plan.settings.checkpoint.mode);
+            return Ok(Head::Gate(gate.with_broadcast(broadcast)));
         };
         self.source(spec)
     }

@@ -39,6 +39,8 @@ pub(crate) struct SourceHead {
 pub(crate) enum Taken {
     /// Rows.
     Batch(RecordBatch),
+    /// Rows of the second input.
+    Broadcast(RecordBatch),
     /// A signal.
     Signal(Signal),
     /// The source is quiet: a watermark that was held back is due.
@@ -58,6 +60,7 @@ impl Head {
             Self::Source(source) => source.next(now),
             Self::Gate(gate) => Ok(match gate.read() {
                 Input::Batch(batch) => Taken::Batch(batch),
+                Input::Broadcast(batch) => Taken::Broadcast(batch),
                 Input::Signal(signal) => Taken::Signal(signal),
                 Input::GivenUp(checkpoint) => Taken::GivenUp(checkpoint),
                 Input::Nothing => Taken::Nothing,

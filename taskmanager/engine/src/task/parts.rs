@@ -7,9 +7,11 @@ use std::task::Waker;
 use levada_common::ids::{AttemptId, CheckpointId, Uid, VertexId};
 use levada_common::plan::{Edge, Plan, Vertex};
 use levada_state::cold::ColdStores;
+use levada_state::keyed::HeapBudget;
 
 use crate::channel::{ChannelReader, ChannelWriter};
 use crate::expr::ExpressionCompiler;
+use crate::function::Functions;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::RestoredState;
 use crate::sink::SinkFactory;
@@ -24,6 +26,12 @@ pub struct Environment {
     pub sources: BTreeMap<String, SourceFactory>,
     /// Sinks by connector name.
     pub sinks: BTreeMap<String, SinkFactory>,
+    /// Functions of users by name.
+    pub functions: Functions,
+    /// The memory for heap state of the TaskManager.
+    pub heap_budget: Arc<HeapBudget>,
+    /// Processing time, in milliseconds since 1970, at `Instant(0)`: both go on at one pace from there.
+    pub processing_time_zero_ms: i64,
 }
 
 /// The receiving end of one channel of a task.

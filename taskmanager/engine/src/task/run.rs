@@ -63,6 +63,10 @@ pub struct Task {
     taken: Option<CheckpointId>,
     /// Rows went into the chain and no watermark was asked for since.
     fed: bool,
+    /// Processing time at `Instant(0)`.
+    processing_time_zero_ms: i64,
+    /// The next moment at which an operator wants to hear the time.
+    next_tick: Option<Instant>,
 }
 
 impl Task {
@@ -86,6 +90,8 @@ impl Task {
             under_way: None,
             taken: parts.restored_from,
             fed: false,
+            processing_time_zero_ms: env.processing_time_zero_ms,
+            next_tick: None,
         })
     }
 
@@ -192,12 +198,20 @@ impl Task {
             if took {
                 return Ok(Progress::Worked);
             }
+            if self.tick(now)? {
+                took = true;
+                continue;
+            }
             match self.take(now)? {
                 Taken::Empty(until) => return self.hold(now, until, false),
                 Taken::Nothing => return Ok(Progress::Worked),
                 Taken::Quiet => took = self.make_time(true),
                 Taken::Batch(batch) => {
-                    self.chain.feed(batch);
+                    self.chain.feed(0, batch);
+                    (self.fed, took) = (true, true);
+                }
+                Taken::Broadcast(batch) => {
+                    self.chain.feed(1, batch);
                     (self.fed, took) = (true, true);
                 }
                 Taken::Signal(signal) => {
@@ -210,6 +224,15 @@ impl Task {
                 }
             }
         }
+    }
+
+    /// Tells the operators the time; whether one of them has output for it.
+    fn tick(&mut self, now: Instant) -> Result<bool, EngineError> {
+        let zero = self.processing_time_zero_ms;
+        let time_ms = zero.saturating_add_unsigned(now.0);
+        let next_ms = self.chain.tick(time_ms)?;
+        self.next_tick = next_ms.map(|next| Instant(next.saturating_sub(zero).max(0) as u64));
+        Ok(next_ms.is_some_and(|next| next <= time_ms))
     }
 
     /// The next input: a checkpoint that was triggered at a source comes before rows.
@@ -321,7 +344,8 @@ impl Task {
             more = more && self.chain.background()?;
         }
         let pause = more.then(|| now.plus_ms(BACKGROUND_PAUSE_MS));
-        let until = until.into_iter().chain(pause).min();
+        let tick = self.next_tick.filter(|_| !blocked);
+        let until = until.into_iter().chain(pause).chain(tick).min();
         Ok(if blocked { Progress::Blocked { until } } else { Progress::Waiting { until } })
     }
 

@@ -10,6 +10,7 @@ use levada_common::plan::{
     PLAN_VERSION, Partition, Plan, RestartSettings, SinkSpec, SourceSpec, Vertex,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
+use levada_state::keyed::HeapBudget;
 
 use crate::metrics::NodeMetrics;
 use crate::operator::OperatorContext;
@@ -36,6 +37,7 @@ pub(crate) fn context(uid: &str, batch_rows_max: usize) -> OperatorContext {
         batch_rows_max,
         metrics: Arc::new(NodeMetrics::new(Uid::new(uid))),
         cold: None,
+        heap_budget: Arc::new(HeapBudget::unlimited()),
     }
 }
 

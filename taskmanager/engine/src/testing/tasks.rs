@@ -10,7 +10,9 @@ use arrow::record_batch::RecordBatch;
 use levada_common::ids::{Attempt, AttemptId, CheckpointId, Epoch, JobId, Uid, VertexId};
 use levada_common::plan::{Edge, Plan};
 use levada_common::time::Instant;
+use levada_state::keyed::HeapBudget;
 
+use crate::function::Functions;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::RestoredState;
 use crate::task::{Environment, InputChannel, OutputEdge, Progress, Task, TaskEvent, TaskParts, node_uids};
@@ -91,6 +93,9 @@ impl TestTask {
             compiler: Arc::new(closures),
             sources: [("script".to_string(), source_factory(&script))].into(),
             sinks: [("log".to_string(), sink_factory(&log))].into(),
+            functions: Functions::default(),
+            heap_budget: Arc::new(HeapBudget::unlimited()),
+            processing_time_zero_ms: 0,
         };
         let plan = Arc::new(plan);
         let id = VertexId(vertex);

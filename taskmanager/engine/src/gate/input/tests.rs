@@ -1,5 +1,6 @@
 //! The gate over random scripts: what is read before a checkpoint's cut is what stands before its barriers.
 
+use levada_common::time::Watermark;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -64,7 +65,7 @@ fn a_cut_has_exactly_the_rows_before_its_barriers() {
         let (mut read, mut ended) = (Vec::new(), false);
         while !ended {
             match gate.read() {
-                Input::Batch(batch) => read.extend(numbers(&batch)),
+                Input::Batch(batch) | Input::Broadcast(batch) => read.extend(numbers(&batch)),
                 Input::Signal(Signal::Barrier(checkpoint)) => {
                     let mut so_far = read.clone();
                     so_far.sort_unstable();
@@ -140,4 +141,26 @@ fn many_signals_are_read_in_pieces() {
     }
     assert!(matches!(gate.read(), Input::Nothing));
     assert_eq!(queues[0].len(), 200 - READS_PER_CALL);
+}
+
+#[test]
+fn time_does_not_wait_for_what_is_broadcast_but_barriers_and_the_end_do() {
+    let (gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
+    let mut gate = gate.with_broadcast(vec![false, true]);
+    queues[1].push(Element::Batch(ints([7])));
+    assert!(matches!(gate.read(), Input::Broadcast(batch) if numbers(&batch) == [7]));
+    queues[0].push(Element::Watermark(Watermark(5)));
+    assert!(matches!(gate.read(), Input::Signal(Signal::Watermark(Watermark(5)))));
+    queues[1].push(Element::Watermark(Watermark(3)));
+    queues[1].push(Element::Idle);
+    queues[0].push(barrier(1));
+    queues[0].push(Element::Batch(ints([8])));
+    assert!(matches!(gate.read(), Input::Empty), "the barrier waits for the second input");
+    queues[1].push(barrier(1));
+    assert!(matches!(gate.read(), Input::Signal(Signal::Barrier(_))));
+    assert!(matches!(gate.read(), Input::Batch(batch) if numbers(&batch) == [8]));
+    queues[0].push(Element::EndOfData);
+    assert!(matches!(gate.read(), Input::Empty));
+    queues[1].push(Element::EndOfData);
+    assert!(matches!(gate.read(), Input::Signal(Signal::End)));
 }

@@ -142,7 +142,7 @@ fn run(operators: usize, script: &[Result<i64, Signal>], room: f64, seed: u64) -
     let mut blocked = 0;
     for item in script {
         match item {
-            Ok(number) => chain.feed(ints([*number, *number + 100])),
+            Ok(number) => chain.feed(0, ints([*number, *number + 100])),
             Err(signal) => chain.enter(*signal, Vec::new()),
         }
         loop {

@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::function::Functions;
 use crate::testing::{Closures, column, context, ints, numbers, schema};
 
 fn spec(columns: &[(&str, LogicalType)], unnest: Option<usize>, changelog: bool) -> OperatorSpec {
@@ -26,7 +27,7 @@ fn spec(columns: &[(&str, LogicalType)], unnest: Option<usize>, changelog: bool)
 }
 
 fn opened(spec: &OperatorSpec, closures: Closures, rows_max: usize) -> Box<dyn Operator> {
-    let mut operator = crate::operators::build(spec, &closures).unwrap();
+    let mut operator = crate::operators::build(spec, &closures, &Functions::default()).unwrap();
     operator.open(&context("p", rows_max), Vec::new()).unwrap();
     operator
 }

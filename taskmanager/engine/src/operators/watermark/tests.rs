@@ -9,6 +9,7 @@ use levada_common::plan::{BadRecordPolicy, OperatorKind};
 use levada_common::types::{LogicalType, StreamSchema};
 
 use super::*;
+use crate::function::Functions;
 use crate::testing::{Closures, column, context, ints, numbers};
 
 fn spec(ty: LogicalType, disorder_ms: i64, bad_records: BadRecordPolicy) -> OperatorSpec {
@@ -25,7 +26,7 @@ fn spec(ty: LogicalType, disorder_ms: i64, bad_records: BadRecordPolicy) -> Oper
 }
 
 fn opened(spec: &OperatorSpec) -> (Box<dyn Operator>, OperatorContext) {
-    let mut operator = crate::operators::build(spec, &Closures::default()).unwrap();
+    let mut operator = crate::operators::build(spec, &Closures::default(), &Functions::default()).unwrap();
     let context = context("w", 8);
     operator.open(&context, Vec::new()).unwrap();
     (operator, context)
@@ -103,6 +104,6 @@ fn an_absurd_disorder_does_not_overflow() {
 #[test]
 fn a_column_of_another_type_is_refused() {
     let spec = spec(LogicalType::String, 0, BadRecordPolicy::Fail);
-    let error = crate::operators::build(&spec, &Closures::default()).err().unwrap();
+    let error = crate::operators::build(&spec, &Closures::default(), &Functions::default()).err().unwrap();
     assert!(error.to_string().contains("not INT64 or TIMESTAMP"), "{error}");
 }

@@ -163,6 +163,7 @@ impl Rig {
             batch_rows_max: BATCH_ROWS_MAX,
             metrics: Arc::clone(&metrics),
             cold: None,
+            heap_budget: Arc::new(levada_state::keyed::HeapBudget::unlimited()),
         };
         operator.open(&context, restored)?;
         Ok(Self { operator, metrics, out: Vec::new() })

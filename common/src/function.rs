@@ -1,0 +1,278 @@
+//! What planning must know of a user's function: its declaration.
+//!
+//! A TaskManager's own binary registers functions by name (`levada_taskmanager::Builder`); their declarations travel with its
+//! registration, as those of connectors do, and stand in the plan. Must never know code: that stays in the binary.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Uid;
+use crate::state_schema::StateDeclaration;
+use crate::types::{Column, LogicalType, OP_COLUMN};
+
+/// Most columns of a function's input or output.
+const COLUMNS_MAX: usize = 1_000;
+
+/// Which of the traits a function has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FunctionKind {
+    /// `KeyedProcessFunction`.
+    KeyedProcess,
+    /// `FlatMapFunction`.
+    FlatMap,
+    /// `ReduceFunction`.
+    Reduce,
+    /// `FoldFunction`.
+    Fold,
+    /// `AggregateFunction`.
+    Aggregate,
+    /// `BroadcastProcessFunction`.
+    BroadcastProcess,
+}
+
+impl FunctionKind {
+    /// The word in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KeyedProcess => "keyed process",
+            Self::FlatMap => "flat map",
+            Self::Reduce => "reduce",
+            Self::Fold => "fold",
+            Self::Aggregate => "aggregate",
+            Self::BroadcastProcess => "broadcast process",
+        }
+    }
+}
+
+impl fmt::Display for FunctionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A function's declaration: what it takes, what it gives, what it keeps.
+///
+/// Shape: a batch that it is given has at least the columns of `inputs`, found by name. What it gives has the columns of
+/// `outputs`, with `keys_first` after the key's columns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FunctionDeclaration {
+    /// Its name in job graphs.
+    pub name: String,
+    /// Which trait it has.
+    pub kind: FunctionKind,
+    /// Whether its node needs a `key_by`; otherwise it takes none.
+    pub keyed: bool,
+    /// Keys that its options may have.
+    pub options: Vec<String>,
+    /// Columns that it requires of its input; one that is not nullable here may not be nullable there.
+    pub inputs: Vec<Column>,
+    /// Columns that it requires of its broadcast input; `None` where it has no such input.
+    pub broadcast: Option<Vec<Column>>,
+    /// Whether the key's columns stand before `outputs`.
+    pub keys_first: bool,
+    /// Columns that it gives.
+    pub outputs: Vec<Column>,
+    /// The output column that is event time: each row's is at least the watermark under which the row is given.
+    pub event_time: Option<String>,
+    /// Whether it sets timers of event time.
+    pub event_timers: bool,
+    /// Whether it sets timers of processing time.
+    pub processing_timers: bool,
+    /// Its states, as it bound them when it was registered; timers are not among them.
+    #[serde(default)]
+    pub states: Vec<StateDeclaration>,
+}
+
+impl FunctionDeclaration {
+    /// A function that has no columns yet.
+    pub fn new(name: impl Into<String>, kind: FunctionKind) -> Self {
+        use FunctionKind::{Aggregate, BroadcastProcess, Fold, KeyedProcess, Reduce};
+        Self {
+            name: name.into(),
+            kind,
+            keyed: matches!(kind, KeyedProcess | Reduce | Fold | Aggregate),
+            options: Vec::new(),
+            inputs: Vec::new(),
+            broadcast: (kind == BroadcastProcess).then(Vec::new),
+            keys_first: matches!(kind, Reduce | Fold | Aggregate),
+            outputs: Vec::new(),
+            event_time: None,
+            event_timers: false,
+            processing_timers: false,
+            states: Vec::new(),
+        }
+    }
+
+    /// Requires a column, never null.
+    #[must_use]
+    pub fn input(mut self, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.inputs.push(Column::new(name, ty, false));
+        self
+    }
+
+    /// Requires a column in which there may be nulls.
+    #[must_use]
+    pub fn nullable_input(mut self, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.inputs.push(Column::new(name, ty, true));
+        self
+    }
+
+    /// Requires a column of the broadcast input, never null.
+    #[must_use]
+    pub fn broadcast_input(mut self, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.broadcast.get_or_insert_default().push(Column::new(name, ty, false));
+        self
+    }
+
+    /// Gives a column, never null.
+    #[must_use]
+    pub fn output(mut self, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.outputs.push(Column::new(name, ty, false));
+        self
+    }
+
+    /// Gives a column in which there may be nulls.
+    #[must_use]
+    pub fn nullable_output(mut self, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.outputs.push(Column::new(name, ty, true));
+        self
+    }
+
+    /// Takes these options; any other is refused with the job.
+    #[must_use]
+    pub fn options<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.options.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// The output column `name` is event time.
+    #[must_use]
+    pub fn event_time(mut self, name: impl Into<String>) -> Self {
+        self.event_time = Some(name.into());
+        self
+    }
+
+    /// Sets timers of event time.
+    #[must_use]
+    pub fn event_timers(mut self) -> Self {
+        self.event_timers = true;
+        self
+    }
+
+    /// Sets timers of processing time.
+    #[must_use]
+    pub fn processing_timers(mut self) -> Self {
+        self.processing_timers = true;
+        self
+    }
+
+    /// Needs a key, or takes none: for a broadcast process, which may be either.
+    #[must_use]
+    pub fn keyed(mut self, keyed: bool) -> Self {
+        self.keyed = keyed;
+        self
+    }
+
+    /// Why this cannot be the declaration of a function.
+    pub fn defect(&self) -> Option<String> {
+        if let Some(defect) = Uid::defect(&self.name) {
+            return Some(defect);
+        }
+        let lists =
+            [("input", Some(&self.inputs)), ("broadcast input", self.broadcast.as_ref()), ("output", Some(&self.outputs))];
+        for (what, columns) in lists.into_iter().filter_map(|(what, columns)| Some((what, columns?))) {
+            if columns.len() > COLUMNS_MAX {
+                return Some(format!("it has {} {what} columns; at most {COLUMNS_MAX} are allowed", columns.len()));
+            }
+            let mut seen = BTreeSet::new();
+            for Column { name, .. } in columns {
+                if name == OP_COLUMN {
+                    return Some(format!("the {what} column name \"{OP_COLUMN}\" is reserved for changelogs"));
+                }
+                if !seen.insert(name) {
+                    return Some(format!("the {what} column \"{name}\" is declared twice"));
+                }
+            }
+        }
+        if self.outputs.is_empty() {
+            return Some("it declares no output column".into());
+        }
+        if let Some(time) = &self.event_time {
+            let column = self.outputs.iter().find(|column| column.name == *time);
+            let fits = |column: &Column| matches!(column.ty, LogicalType::Timestamp | LogicalType::Int64) && !column.nullable;
+            if !column.is_some_and(fits) {
+                return Some(format!(
+                    "its event time \"{time}\" is no output column of type TIMESTAMP or INT64 that is never null"
+                ));
+            }
+        }
+        if !self.keyed && (self.event_timers || self.processing_timers) {
+            return Some("timers belong to a key, and it has none".into());
+        }
+        self.kind_defect()
+    }
+
+    fn kind_defect(&self) -> Option<String> {
+        use FunctionKind::{BroadcastProcess, FlatMap};
+        let kind = self.kind;
+        match (kind, self.keyed) {
+            (FlatMap, true) => return Some(format!("a {kind} takes no key")),
+            (FlatMap | BroadcastProcess, _) | (_, true) => {}
+            (_, false) => return Some(format!("a {kind} needs a key")),
+        }
+        if self.keys_first && !self.keyed {
+            return Some("its output begins with the key, and it has none".into());
+        }
+        match (&self.broadcast, kind) {
+            (Some(columns), BroadcastProcess) if columns.is_empty() => {
+                Some("it declares no column of its broadcast input".into())
+            }
+            (Some(_), BroadcastProcess) | (None, _) => None,
+            (Some(_), _) => Some(format!("a {kind} has no broadcast input")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> FunctionDeclaration {
+        FunctionDeclaration::new("detect", FunctionKind::KeyedProcess)
+            .input("amount", LogicalType::Int64)
+            .output("at", LogicalType::Timestamp)
+            .event_time("at")
+    }
+
+    #[test]
+    fn a_good_declaration_survives_its_way() {
+        let declaration = good().event_timers().options(["limit"]);
+        assert_eq!(declaration.defect(), None);
+        let json = serde_json::to_string(&declaration).unwrap();
+        assert_eq!(serde_json::from_str::<FunctionDeclaration>(&json).unwrap(), declaration);
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        let kind = |kind| FunctionDeclaration::new("f", kind).output("x", LogicalType::Int64);
+        for (declaration, expected) in [
+            (FunctionDeclaration { name: "a/b".into(), ..good() }, "/"),
+            (FunctionDeclaration { outputs: vec![], event_time: None, ..good() }, "no output column"),
+            (good().output("at", LogicalType::Int64), "\"at\" is declared twice"),
+            (good().output("_op", LogicalType::Int64), "reserved"),
+            (good().nullable_output("b", LogicalType::Int64).event_time("b"), "its event time \"b\""),
+            (good().event_time("none"), "its event time \"none\""),
+            (good().broadcast_input("x", LogicalType::Int64), "a keyed process has no broadcast input"),
+            (good().keyed(false), "a keyed process needs a key"),
+            (kind(FunctionKind::FlatMap).keyed(true), "takes no key"),
+            (kind(FunctionKind::FlatMap).event_timers(), "timers belong to a key"),
+            (kind(FunctionKind::BroadcastProcess), "no column of its broadcast input"),
+        ] {
+            let defect = declaration.defect().unwrap_or_default();
+            assert!(defect.contains(expected), "{expected}: {defect}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What the contexts of a function look at; the operator holds it.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::buffer::ScalarBuffer;
+use levada_common::ids::{CheckpointId, Uid};
+use levada_common::time::Watermark;
+use levada_common::types::Column;
+use levada_state::keyed::{Clock, KeyedState};
+use levada_state::operator_state::OperatorStates;
+use levada_state::snapshot::{StateMeta, StatePart};
+use levada_state::timers::{Fired, TimerKind, Timers};
+
+use super::error::FunctionError;
+
+/// Timers that a step of the background saves.
+const TIMERS_PER_STEP: usize = 8192;
+
+/// Timers that fired before they were saved and may wait until more do.
+const MOVED_TIMERS_MAX: usize = 8192;
+
+/// States, timers, time, and the rows that can be entered.
+pub(crate) struct Inner {
+    uid: Uid,
+    pub(crate) key_columns: Vec<Column>,
+    pub(crate) keyed: KeyedState,
+    pub(crate) operator: OperatorStates,
+    /// Those of event time and those of processing time.
+    timers: [Option<Timers>; 2],
+    pub(super) watermark: Watermark,
+    pub(super) processing_ms: i64,
+    /// Event times of the rows of the batch, where they have some.
+    pub(crate) row_times: Option<ScalarBuffer<i64>>,
+    /// The key id of each row that can be entered.
+    pub(crate) ids: Vec<u32>,
+    /// The key id of the row that was entered.
+    pub(super) current: Option<u32>,
+    fired: Fired,
+    emptied: Vec<u32>,
+    checkpoint: Option<CheckpointId>,
+}
+
+impl Inner {
+    /// Of these states; `timers`: of event time, of processing time.
+    pub(crate) fn new(
+        uid: Uid,
+        key_columns: Vec<Column>,
+        keyed: KeyedState,
+        operator: OperatorStates,
+        timers: [Option<Timers>; 2],
+    ) -> Self {
+        Self {
+            uid,
+            key_columns,
+            keyed,
+            operator,
+            timers,
+            watermark: Watermark::MIN,
+            processing_ms: 0,
+            row_times: None,
+            ids: Vec::new(),
+            current: None,
+            fired: Fired::default(),
+            emptied: Vec::new(),
+            checkpoint: None,
+        }
+    }
+
+    /// Makes these keys the ones of the rows that can be entered.
+    pub(crate) fn enter(&mut self, keys: &[ArrayRef], rows: usize) -> Result<(), FunctionError> {
+        self.keyed.enter(keys, rows)?;
+        self.ids.clear();
+        self.ids.extend_from_slice(self.keyed.ids());
+        self.leave_row();
+        Ok(())
+    }
+
+    /// There are no rows to be entered.
+    pub(crate) fn leave(&mut self) {
+        self.ids.clear();
+        self.leave_row();
+    }
+
+    fn leave_row(&mut self) {
+        self.row_times = None;
+        self.current = None;
+        self.tell_time();
+    }
+
+    /// Event time has come to `watermark`.
+    pub(crate) fn set_watermark(&mut self, watermark: Watermark) {
+        self.watermark = watermark;
+        self.tell_time();
+    }
+
+    /// It is `time_ms`.
+    pub(crate) fn set_processing_time(&mut self, time_ms: i64) {
+        self.processing_ms = self.processing_ms.max(time_ms);
+        self.tell_time();
+    }
+
+    fn tell_time(&mut self) {
+        let watermark_ms = self.watermark.0;
+        self.keyed.set_clock(Clock { processing_ms: self.processing_ms, watermark_ms, row_ms: watermark_ms });
+    }
+
+    /// The timers of this kind, if the function sets any.
+    pub(crate) fn timers_of(&mut self, kind: TimerKind) -> Option<&mut Timers> {
+        self.timers[kind as usize].as_mut()
+    }
+
+    /// The timers of this kind, and the current key.
+    pub(super) fn timers(&mut self, kind: TimerKind) -> Result<(&mut Timers, u32), FunctionError> {
+        match (&mut self.timers[kind as usize], self.current) {
+            (Some(timers), Some(key)) => Ok((timers, key)),
+            (Some(_), None) => Err(FunctionError::NoKey),
+            (None, _) => Err(match kind {
+                TimerKind::Event => FunctionError::UndeclaredTimer { kind: "event", method: "event_timers" },
+                TimerKind::Processing => FunctionError::UndeclaredTimer { kind: "processing", method: "processing_timers" },
+            }),
+        }
+    }
+
+    /// How far the timers of this kind are due.
+    fn due(&self, kind: TimerKind) -> i64 {
+        match kind {
+            TimerKind::Event => self.watermark.0,
+            TimerKind::Processing => self.processing_ms,
+        }
+    }
+
+    /// Whether a timer is due.
+    pub(crate) fn has_due(&self) -> bool {
+        TimerKind::ALL.into_iter().any(|kind| {
+            let next = self.timers[kind as usize].as_ref().and_then(Timers::next_time);
+            next.is_some_and(|next| next <= self.due(kind))
+        })
+    }
+
+    /// Takes up to `max` timers that are due: their keys are the rows that can be entered, their times are put in `times_ms`.
+    pub(crate) fn take_due(&mut self, kind: TimerKind, max: usize, times_ms: &mut Vec<i64>) {
+        times_ms.clear();
+        let due = self.due(kind);
+        let Some(timers) = &mut self.timers[kind as usize] else { return };
+        if timers.next_time().is_none_or(|next| next > due) {
+            return;
+        }
+        self.fired.clear();
+        timers.fire(due, max, &mut self.fired);
+        std::mem::swap(times_ms, &mut self.fired.times);
+        self.leave();
+        std::mem::swap(&mut self.ids, &mut self.fired.keys);
+    }
+
+    /// When the next timer of processing time is due.
+    pub(crate) fn next_processing_timer(&self) -> Option<i64> {
+        self.timers[TimerKind::Processing as usize].as_ref().and_then(Timers::next_time)
+    }
+
+    /// After each call that changed something: memory is charged, and keys that have nothing are forgotten.
+    pub(crate) fn end_batch(&mut self) -> Result<(), FunctionError> {
+        self.leave();
+        let Self { keyed, timers, emptied, .. } = self;
+        for timers in timers.iter_mut().flatten() {
+            timers.flush(MOVED_TIMERS_MAX, |ids| keyed.key_columns(ids));
+            timers.drain_emptied(emptied);
+        }
+        keyed.reconsider(emptied);
+        emptied.clear();
+        keyed.finish_batch(|key| timers.iter().flatten().any(|timers| timers.has_timers(key)))?;
+        Ok(())
+    }
+
+    /// The synchronous part of a snapshot.
+    pub(crate) fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, FunctionError> {
+        self.checkpoint = Some(checkpoint);
+        let mut parts = self.operator.snapshot(checkpoint)?;
+        if finished {
+            return Ok(parts);
+        }
+        parts.extend(self.keyed.snapshot(checkpoint)?);
+        let Self { keyed, timers, .. } = self;
+        for kind in TimerKind::ALL {
+            let Some(timers) = &mut timers[kind as usize] else { continue };
+            let pieces = timers.freeze(|ids| keyed.key_columns(ids));
+            let declaration = kind.declaration::<()>();
+            let schema = Arc::new(declaration.schema(&self.key_columns));
+            let (uid, name, kind) = (self.uid.clone(), declaration.name, declaration.kind);
+            parts.push(StatePart { meta: StateMeta { uid, name, kind, schema }, contents: pieces.into() });
+        }
+        Ok(parts)
+    }
+
+    /// Saves further pieces of a running snapshot; whether more remain.
+    pub(crate) fn background(&mut self) -> Result<bool, FunctionError> {
+        let mut remains = self.keyed.background()? | self.operator.background()?;
+        let Self { keyed, timers, .. } = self;
+        for timers in timers.iter_mut().flatten() {
+            remains |= timers.advance(TIMERS_PER_STEP, |ids| keyed.key_columns(ids));
+        }
+        Ok(remains)
+    }
+
+    /// What became of a checkpoint.
+    pub(crate) fn notify(&mut self, checkpoint: CheckpointId, completed: bool) {
+        self.keyed.notify(checkpoint, completed);
+        self.operator.notify(checkpoint, completed);
+        if !completed && self.checkpoint == Some(checkpoint) {
+            self.timers.iter_mut().flatten().for_each(Timers::abandon);
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.keyed.memory_bytes()
+            + self.operator.memory_bytes()
+            + self.timers.iter().flatten().map(Timers::memory_bytes).sum::<usize>()
+    }
+}

@@ -1,0 +1,28 @@
+//! Functions of users: what they implement, what they are given, what they give.
+//!
+//! A function gets whole batches and may go through them row by row; nothing on the way is boxed, locked or allocated for a
+//! row. Its states are bound once, as typed handles, and used through the context of a call. Must never know where it runs.
+//! The operator that runs a function is `operators::process`.
+
+mod adapters;
+mod context;
+mod erased;
+mod error;
+mod inner;
+mod output;
+mod registered;
+mod rows;
+mod traits;
+
+pub use adapters::{Aggregating, Folding, Reducing};
+pub use context::{FlatMapContext, FunctionContext, KeyedContext, TimerKind};
+pub use error::FunctionError;
+pub use output::{Builder, Cell, Output, Row};
+pub use registered::{Functions, RegisteredFunction, RegistrationError};
+pub use rows::{ColumnType, Rows, TypedColumn};
+pub use traits::{
+    AggregateFunction, BroadcastProcessFunction, FiredTimers, FlatMapFunction, FoldFunction, KeyedProcessFunction, ReduceFunction,
+};
+
+pub(crate) use erased::Function;
+pub(crate) use inner::Inner;

@@ -1,0 +1,186 @@
+//! Functions under their names, as a TaskManager's binary registers them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use levada_common::declaration::Options;
+use levada_common::function::{FunctionDeclaration, FunctionKind};
+use levada_common::types::Column;
+use levada_state::descriptor::{BindError, Binder, Recorder};
+use levada_state::types::{StateType, TypeError};
+
+use super::adapters::{Aggregating, Folding, Reducing};
+use super::erased::{Broadcast, FlatMap, Function, Keyed};
+use super::error::FunctionError;
+use super::traits::{
+    AggregateFunction, BroadcastProcessFunction, FlatMapFunction, FoldFunction, KeyedProcessFunction, ReduceFunction,
+};
+
+/// Functions by name.
+pub type Functions = BTreeMap<String, RegisteredFunction>;
+
+type Create = Arc<dyn Fn(&Options) -> Result<Box<dyn Function>, FunctionError> + Send + Sync>;
+
+/// A function's declaration and what makes an instance of it for each task.
+#[derive(Clone)]
+pub struct RegisteredFunction {
+    declaration: FunctionDeclaration,
+    create: Create,
+}
+
+/// Why a function cannot be registered. The author's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// The declaration cannot be one.
+    #[error("function \"{function}\" cannot be registered: {defect}")]
+    Declaration {
+        /// The function.
+        function: String,
+        /// What is wrong.
+        defect: String,
+    },
+    /// A state cannot be bound.
+    #[error("function \"{function}\" cannot be registered: a state of it cannot be bound")]
+    Bind {
+        /// The function.
+        function: String,
+        /// Why.
+        #[source]
+        source: BindError,
+    },
+    /// The Rust type of a value has no columns.
+    #[error("function \"{function}\" cannot be registered: its {what} has no columns")]
+    Type {
+        /// The function.
+        function: String,
+        /// input, output
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: TypeError,
+    },
+}
+
+impl RegisteredFunction {
+    /// A keyed process function.
+    ///
+    /// Errors: a declaration of another kind or with a defect, and states that cannot be bound; the author's fault.
+    pub fn keyed_process<F: KeyedProcessFunction>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let create: Create = Arc::new(move |options| Ok(Box::new(Keyed::new(create(options)?))));
+        Self::new(declaration, FunctionKind::KeyedProcess, F::bind, create)
+    }
+
+    /// A flat map.
+    ///
+    /// Errors: as `keyed_process`.
+    pub fn flat_map<F: FlatMapFunction>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let create: Create = Arc::new(move |options| Ok(Box::new(FlatMap::new(create(options)?))));
+        Self::new(declaration, FunctionKind::FlatMap, F::bind, create)
+    }
+
+    /// A broadcast process function.
+    ///
+    /// Errors: as `keyed_process`.
+    pub fn broadcast_process<F: BroadcastProcessFunction>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let create: Create = Arc::new(move |options| Ok(Box::new(Broadcast::new(create(options)?))));
+        Self::new(declaration, FunctionKind::BroadcastProcess, F::bind, create)
+    }
+
+    /// A reduce. It has no instance and no options.
+    ///
+    /// Errors: as `keyed_process`; inputs or outputs that are not the columns of its value.
+    pub fn reduce<F: ReduceFunction>(declaration: FunctionDeclaration) -> Result<Self, RegistrationError> {
+        check::<F::Value>(&declaration, "input", &declaration.inputs)?;
+        check::<F::Value>(&declaration, "output", &declaration.outputs)?;
+        let create: Create = Arc::new(|_| Ok(Box::new(Keyed::new(Reducing::<F>::default()))));
+        Self::new(declaration, FunctionKind::Reduce, Reducing::<F>::bind, create)
+    }
+
+    /// A fold. It has no instance and no options.
+    ///
+    /// Errors: as `keyed_process`; inputs or outputs that are not the columns of its input and accumulator.
+    pub fn fold<F: FoldFunction>(declaration: FunctionDeclaration) -> Result<Self, RegistrationError> {
+        check::<F::Input>(&declaration, "input", &declaration.inputs)?;
+        check::<F::Accumulator>(&declaration, "output", &declaration.outputs)?;
+        let create: Create = Arc::new(|_| Ok(Box::new(Keyed::new(Folding::<F>::default()))));
+        Self::new(declaration, FunctionKind::Fold, Folding::<F>::bind, create)
+    }
+
+    /// An aggregate. It has no options.
+    ///
+    /// Errors: as `keyed_process`; inputs or outputs that are not the columns of its input and output.
+    pub fn aggregate<A>(declaration: FunctionDeclaration) -> Result<Self, RegistrationError>
+    where
+        A: AggregateFunction<Input: StateType, Output: StateType> + Default,
+    {
+        check::<A::Input>(&declaration, "input", &declaration.inputs)?;
+        check::<A::Output>(&declaration, "output", &declaration.outputs)?;
+        let create: Create = Arc::new(|_| Ok(Box::new(Keyed::new(Aggregating::<A>::default()))));
+        Self::new(declaration, FunctionKind::Aggregate, Aggregating::<A>::bind, create)
+    }
+
+    /// What it declares, its states among it.
+    pub fn declaration(&self) -> &FunctionDeclaration {
+        &self.declaration
+    }
+
+    /// An instance for a task.
+    pub(crate) fn create(&self, options: &Options) -> Result<Box<dyn Function>, FunctionError> {
+        (self.create)(options)
+    }
+
+    fn new<S>(
+        mut declaration: FunctionDeclaration,
+        kind: FunctionKind,
+        bind: fn(&mut dyn Binder) -> Result<S, BindError>,
+        create: Create,
+    ) -> Result<Self, RegistrationError> {
+        let function = || declaration.name.clone();
+        if declaration.kind != kind {
+            let defect = format!("it is declared as a {} and is a {kind}", declaration.kind);
+            return Err(RegistrationError::Declaration { function: function(), defect });
+        }
+        if let Some(defect) = declaration.defect() {
+            return Err(RegistrationError::Declaration { function: function(), defect });
+        }
+        let mut recorder = Recorder::new();
+        bind(&mut recorder).map_err(|source| RegistrationError::Bind { function: function(), source })?;
+        let states = recorder.into_declarations();
+        if let Some(keyed) = states.iter().find(|state| state.kind.is_keyed() && !declaration.keyed) {
+            let defect = format!("its state \"{}\" belongs to keys, and it has none", keyed.name);
+            return Err(RegistrationError::Declaration { function: function(), defect });
+        }
+        declaration.states = states;
+        Ok(Self { declaration, create })
+    }
+}
+
+/// Whether these columns, but for their names, are those of `T`.
+fn check<T: StateType>(
+    declaration: &FunctionDeclaration,
+    what: &'static str,
+    columns: &[Column],
+) -> Result<(), RegistrationError> {
+    let function = || declaration.name.clone();
+    let expected = T::columns("value").map_err(|source| RegistrationError::Type { function: function(), what, source })?;
+    let alike = |a: &Column, b: &Column| (&a.ty, a.nullable) == (&b.ty, b.nullable);
+    if expected.len() == columns.len() && expected.iter().zip(columns).all(|(a, b)| alike(a, b)) {
+        return Ok(());
+    }
+    let list = |columns: &[Column]| {
+        let types = columns.iter().map(|column| format!("{}{}", column.ty, if column.nullable { "" } else { " NOT NULL" }));
+        types.collect::<Vec<_>>().join(", ")
+    };
+    let (found, rust) = (list(columns), std::any::type_name::<T>());
+    let defect = format!("its {what} columns are declared ({found}), and {rust} has ({})", list(&expected));
+    Err(RegistrationError::Declaration { function: function(), defect })
+}

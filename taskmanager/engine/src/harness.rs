@@ -1,0 +1,190 @@
+//! A harness for functions: runs one without a cluster, subtask by subtask, on the very operator that a job runs it on.
+//!
+//! Rows go in as JSON objects or batches, time moves when it is told to, snapshots can be restored at another parallelism, and
+//! what the function gives is read back.
+//!
+//! ```
+//! # use levada_engine::function::*;
+//! # use levada_state::descriptor::{BindError, Binder, ValueState, ValueStateDescriptor};
+//! use levada_common::function::{FunctionDeclaration, FunctionKind};
+//! use levada_common::types::LogicalType;
+//! use levada_engine::function::RegisteredFunction;
+//! use levada_engine::harness::Harness;
+//! use serde_json::json;
+//!
+//! struct Sum;
+//! impl ReduceFunction for Sum {
+//!     type Value = i64;
+//!     fn reduce(so_far: &mut i64, next: i64) {
+//!         *so_far += next;
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let declaration = FunctionDeclaration::new("sum", FunctionKind::Reduce).input("n", LogicalType::Int64).output("sum", LogicalType::Int64);
+//! let function = RegisteredFunction::reduce::<Sum>(declaration)?;
+//! let harness = Harness::new(function).key("user", LogicalType::String);
+//! let mut run = harness.clone().start()?;
+//! run.push(&[json!({"user": "ann", "n": 1}), json!({"user": "ann", "n": 2})])?;
+//! assert_eq!(run.output()?, [json!({"user": "ann", "sum": 1}), json!({"user": "ann", "sum": 3})]);
+//! let snapshot = run.snapshot()?;
+//! let mut wider = harness.parallelism(3).restore(&snapshot)?;
+//! wider.push(&[json!({"user": "ann", "n": 4})])?;
+//! assert_eq!(wider.output()?, [json!({"user": "ann", "sum": 7})]);
+//! # Ok(()) }
+//! ```
+
+mod run;
+mod snapshot;
+
+pub use run::HarnessRun;
+pub use snapshot::HarnessSnapshot;
+
+use std::sync::Arc;
+
+use levada_common::declaration::Options;
+use levada_common::ids::Uid;
+use levada_common::plan::{BadRecordPolicy, OperatorKind, OperatorSpec, ProcessSpec};
+use levada_common::types::{Column, LogicalType, StreamSchema};
+use levada_state::keyed::HeapBudget;
+use serde_json::Value;
+
+use crate::error::EngineError;
+use crate::function::{Functions, RegisteredFunction};
+
+/// Why a harness does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum HarnessError {
+    /// The function or its states failed, as they would in a job.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Rows that are not those of the declared input.
+    #[error("the rows do not fit the function's input")]
+    Rows(#[source] arrow::error::ArrowError),
+    /// What the function gave cannot be written as JSON.
+    #[error("the output cannot be written as JSON")]
+    Output(#[source] arrow::error::ArrowError),
+    /// A snapshot that was given up.
+    #[error("state \"{state}\" was not written whole")]
+    Snapshot {
+        /// The state.
+        state: String,
+    },
+    /// Rows for an input that the function does not have.
+    #[error("function \"{function}\" has no broadcast input")]
+    NoBroadcast {
+        /// The function.
+        function: String,
+    },
+}
+
+/// A function and how it is to run.
+#[derive(Clone)]
+pub struct Harness {
+    function: RegisteredFunction,
+    keys: Vec<Column>,
+    options: Options,
+    event_time: Option<String>,
+    parallelism: u32,
+    max_parallelism: u32,
+    batch_rows_max: usize,
+}
+
+impl Harness {
+    /// At parallelism 1 of 128, without key, options and event time.
+    pub fn new(function: RegisteredFunction) -> Self {
+        let (keys, options) = (Vec::new(), Options::new());
+        Self { function, keys, options, event_time: None, parallelism: 1, max_parallelism: 128, batch_rows_max: 8192 }
+    }
+
+    /// Keys the input by one more column.
+    #[must_use]
+    pub fn key(mut self, name: &str, ty: LogicalType) -> Self {
+        self.keys.push(Column::new(name, ty, false));
+        self
+    }
+
+    /// Gives the function an option.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.options.insert(name.into(), value.into());
+        self
+    }
+
+    /// Makes this column of the input its event time.
+    #[must_use]
+    pub fn event_time(mut self, column: &str) -> Self {
+        self.event_time = Some(column.into());
+        self
+    }
+
+    /// Runs so many instances.
+    ///
+    /// Contract: 1 to 128.
+    #[must_use]
+    pub fn parallelism(mut self, parallelism: u32) -> Self {
+        assert!((1..=self.max_parallelism).contains(&parallelism), "parallelism {parallelism} is not between 1 and 128");
+        self.parallelism = parallelism;
+        self
+    }
+
+    /// Gives and takes batches of at most so many rows.
+    #[must_use]
+    pub fn batch_rows(mut self, rows: usize) -> Self {
+        self.batch_rows_max = rows.max(1);
+        self
+    }
+
+    /// Starts with empty state.
+    ///
+    /// Errors: what the function answers when it is made and opened.
+    pub fn start(self) -> Result<HarnessRun, HarnessError> {
+        HarnessRun::open(self, None)
+    }
+
+    /// Starts with the state of a snapshot, whatever parallelism it was taken at.
+    ///
+    /// Errors: as `start`; a state that does not fit.
+    pub fn restore(self, snapshot: &HarnessSnapshot) -> Result<HarnessRun, HarnessError> {
+        HarnessRun::open(self, Some(snapshot))
+    }
+
+    fn input(&self) -> StreamSchema {
+        let declared = &self.function.declaration().inputs;
+        let own = self.keys.iter().filter(|key| !declared.iter().any(|column| column.name == key.name));
+        let columns = own.chain(declared).cloned().collect();
+        StreamSchema { columns, event_time: self.event_time.clone(), changelog: false }
+    }
+
+    fn spec(&self) -> OperatorSpec {
+        let function = self.function.declaration().clone();
+        let keys = if function.keys_first { self.keys.clone() } else { Vec::new() };
+        let output = StreamSchema {
+            columns: keys.iter().chain(&function.outputs).cloned().collect(),
+            event_time: function.event_time.clone(),
+            changelog: false,
+        };
+        let broadcast = function.broadcast.clone().map(StreamSchema::append);
+        OperatorSpec {
+            uid: Uid::new(function.name.as_str()),
+            clause: "process".into(),
+            kind: OperatorKind::Process(ProcessSpec {
+                function,
+                options: self.options.clone(),
+                keys: self.keys.clone(),
+                broadcast,
+            }),
+            input: self.input(),
+            output,
+            bad_records: BadRecordPolicy::Fail,
+        }
+    }
+
+    fn functions(&self) -> Functions {
+        [(self.function.declaration().name.clone(), self.function.clone())].into()
+    }
+
+    fn budget() -> Arc<HeapBudget> {
+        Arc::new(HeapBudget::unlimited())
+    }
+}

@@ -1,0 +1,229 @@
+//! The operator that runs a function of a user.
+//!
+//! It gives the function batches and due timers, holds its states, and takes part in checkpoints for it. Must never know what
+//! the function does. Invariant: timers of event time fire before the watermark that they waited for goes on.
+
+mod guard;
+mod states;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray};
+use arrow::buffer::ScalarBuffer;
+use arrow::datatypes::{DataType, Int64Type, Schema, TimestampMillisecondType};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use levada_common::ids::CheckpointId;
+use levada_common::plan::{OperatorSpec, ProcessSpec};
+use levada_common::time::Watermark;
+use levada_common::types::Column;
+use levada_state::snapshot::StatePart;
+
+use crate::error::EngineError;
+use crate::function::{FiredTimers, Function, FunctionContext, FunctionError, Functions, Inner, Output, Rows, TimerKind};
+use crate::operator::{Operator, OperatorContext, RestoredState};
+use guard::guarded;
+
+/// Most timers that a function gets at once.
+const TIMERS_PER_CALL: usize = 1024;
+
+/// The operator of `spec`, not yet opened.
+///
+/// Errors: a function that is not registered here, or that was declared otherwise at planning.
+pub(super) fn build(spec: &OperatorSpec, process: &ProcessSpec, functions: &Functions) -> Result<Box<dyn Operator>, EngineError> {
+    let (uid, name) = (&spec.uid, &process.function.name);
+    let registered = functions.get(name).ok_or_else(|| EngineError::UnknownFunction {
+        uid: uid.clone(),
+        function: name.clone(),
+        known: functions.keys().cloned().collect::<Vec<_>>().join(", "),
+    })?;
+    if *registered.declaration() != process.function {
+        return Err(EngineError::OtherFunction { uid: uid.clone(), function: name.clone() });
+    }
+    let failed = |source| EngineError::Function { uid: uid.clone(), function: name.clone(), source };
+    let function = guarded(|| registered.create(&process.options)).map_err(failed)?;
+    let place = |column: &Column| {
+        let message = || format!("no key column \"{}\" in the function's input", column.name);
+        spec.input.batch_index(&column.name).ok_or_else(|| EngineError::Invariant { uid: uid.clone(), message: message() })
+    };
+    let keys = process.keys.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let event_time = spec.input.event_time.as_ref().and_then(|name| spec.input.batch_index(name));
+    Ok(Box::new(Process { spec: spec.clone(), process: process.clone(), function, keys, event_time, running: None }))
+}
+
+/// A function in its place.
+struct Process {
+    spec: OperatorSpec,
+    process: ProcessSpec,
+    function: Box<dyn Function>,
+    /// Places of the key's columns.
+    keys: Vec<usize>,
+    /// Place of the event time.
+    event_time: Option<usize>,
+    /// From `open` on.
+    running: Option<Running>,
+}
+
+/// What an opened function works with.
+struct Running {
+    context: OperatorContext,
+    inner: Inner,
+    out: Output,
+    key_schema: Arc<Schema>,
+    /// Times of the timers that are given out.
+    times_ms: Vec<i64>,
+}
+
+impl Process {
+    fn failed(&self) -> impl Fn(FunctionError) -> EngineError + use<> {
+        let (uid, function) = (self.spec.uid.clone(), self.process.function.name.clone());
+        move |source| EngineError::Function { uid: uid.clone(), function: function.clone(), source }
+    }
+
+    fn parts(&mut self) -> (&mut dyn Function, &mut Running) {
+        (self.function.as_mut(), self.running.as_mut().expect("an operator is opened first"))
+    }
+
+    /// Gives the function the next timers that are due; whether there were any.
+    fn fire(&mut self) -> Result<bool, EngineError> {
+        let failed = self.failed();
+        let (function, running) = self.parts();
+        let Running { inner, out, key_schema, times_ms, .. } = running;
+        for kind in TimerKind::ALL {
+            inner.take_due(kind, TIMERS_PER_CALL, times_ms);
+            if times_ms.is_empty() {
+                continue;
+            }
+            let options = RecordBatchOptions::new().with_row_count(Some(times_ms.len()));
+            let keys = inner.keyed.key_columns(&inner.ids);
+            let keys = RecordBatch::try_new_with_options(Arc::clone(key_schema), keys, &options);
+            let keys = keys.map_err(|error| failed(FunctionError::OutputColumns(error)))?;
+            let timers = FiredTimers { kind, keys: Rows::new(&keys), times_ms };
+            guarded(|| function.on_timers(timers, inner, out)).map_err(&failed)?;
+            inner.end_batch().map_err(&failed)?;
+            running.count();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn row_times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
+        let column = batch.column(self.event_time?);
+        Some(match column.data_type() {
+            DataType::Int64 => column.as_primitive::<Int64Type>().values().clone(),
+            _ => column.as_primitive::<TimestampMillisecondType>().values().clone(),
+        })
+    }
+}
+
+impl Running {
+    /// Shows how much state there is.
+    fn count(&self) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let metrics = &self.context.metrics;
+        metrics.state_keys.store(self.inner.keyed.keys() as u64, Relaxed);
+        metrics.state_bytes.store(self.inner.memory_bytes() as u64, Relaxed);
+    }
+}
+
+impl Operator for Process {
+    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        let mut inner = states::open(&self.spec.uid, &self.process, context, self.function.as_mut())?;
+        states::restore(&self.spec.uid, &mut inner, context, restored)?;
+        let own = FunctionContext {
+            uid: self.spec.uid.clone(),
+            subtask: context.subtask,
+            parallelism: context.parallelism,
+            keys: self.process.keys.clone(),
+            declaration: Arc::new(self.process.function.clone()),
+            metrics: Arc::clone(&context.metrics),
+        };
+        let function = &mut self.function;
+        guarded(|| function.open(&own, &mut inner)).map_err(self.failed())?;
+        let fields: Vec<_> = self.process.keys.iter().map(Column::to_field).collect();
+        let running = Running {
+            context: context.clone(),
+            inner,
+            out: Output::new(&self.spec.output, context.batch_rows_max),
+            key_schema: Arc::new(Schema::new(fields)),
+            times_ms: Vec::new(),
+        };
+        running.count();
+        self.running = Some(running);
+        Ok(())
+    }
+
+    fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let failed = self.failed();
+        let keys: Vec<ArrayRef> = self.keys.iter().map(|place| Arc::clone(batch.column(*place))).collect();
+        let times = if input == 0 { self.row_times(&batch) } else { None };
+        let (function, Running { inner, out, .. }) = self.parts();
+        if input == 0 && !keys.is_empty() {
+            inner.enter(&keys, batch.num_rows()).map_err(&failed)?;
+            inner.row_times = times;
+        } else {
+            inner.leave();
+        }
+        guarded(|| function.process(input, Rows::new(&batch), inner, out)).map_err(&failed)?;
+        inner.end_batch().map_err(&failed)?;
+        self.parts().1.count();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        loop {
+            let failed = self.failed();
+            if let Some(batch) = self.parts().1.out.take().map_err(failed)? {
+                return Ok(Some(batch));
+            }
+            if !self.fire()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn has_output(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| !running.out.is_empty() || running.inner.has_due())
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        self.parts().1.inner.set_watermark(watermark);
+        Ok(Some(watermark))
+    }
+
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        let inner = &mut self.parts().1.inner;
+        inner.set_processing_time(time_ms);
+        Ok(inner.next_processing_timer())
+    }
+
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        let failed = self.failed();
+        let (function, Running { inner, .. }) = self.parts();
+        guarded(|| function.snapshot(inner)).map_err(&failed)?;
+        inner.snapshot(checkpoint, finished).map_err(&failed)
+    }
+
+    fn background(&mut self) -> Result<bool, EngineError> {
+        let failed = self.failed();
+        self.parts().1.inner.background().map_err(failed)
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        let failed = self.failed();
+        let (function, Running { inner, out, .. }) = self.parts();
+        inner.leave();
+        guarded(|| function.close(inner, out)).map_err(&failed)?;
+        inner.end_batch().map_err(&failed)
+    }
+
+    fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        self.parts().1.inner.notify(checkpoint, completed);
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! A function's states: made, bound and restored.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::UInt16Type;
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_common::plan::ProcessSpec;
+use levada_common::types::Column;
+use levada_state::descriptor::{BindError, Binder, Descriptor, StateId};
+use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX};
+use levada_state::keyed::{KeyedOptions, KeyedState};
+use levada_state::operator_state::OperatorStates;
+use levada_state::timers::{TimerKind, Timers};
+
+use crate::error::EngineError;
+use crate::function::{Function, Inner};
+use crate::operator::{OperatorContext, RestoredState};
+
+/// Binds keyed states to keys and all others to the operator.
+struct Both<'a> {
+    keyed: &'a mut KeyedState,
+    operator: &'a mut OperatorStates,
+}
+
+impl Binder for Both<'_> {
+    fn bind(&mut self, descriptor: &dyn Descriptor) -> Result<StateId, BindError> {
+        if descriptor.signature()?.declaration().kind.is_keyed() {
+            self.keyed.bind(descriptor)
+        } else {
+            self.operator.bind(descriptor)
+        }
+    }
+}
+
+/// The function's states, empty and bound.
+///
+/// Errors: `Bind`, which registration has found already.
+pub(super) fn open(
+    uid: &Uid,
+    process: &ProcessSpec,
+    context: &OperatorContext,
+    function: &mut dyn Function,
+) -> Result<Inner, EngineError> {
+    let mut keyed = KeyedState::new(KeyedOptions {
+        uid: uid.clone(),
+        keys: process.keys.clone(),
+        key_groups: context.key_groups,
+        max_parallelism: context.max_parallelism,
+        budget: Arc::clone(&context.heap_budget),
+    });
+    let mut operator = OperatorStates::new(uid.clone());
+    let bound = function.bind(&mut Both { keyed: &mut keyed, operator: &mut operator });
+    bound.map_err(|source| EngineError::Bind { uid: uid.clone(), function: process.function.name.clone(), source })?;
+    let timers = |wanted: bool| wanted.then(|| Timers::new(&process.keys));
+    let (event, processing) = (timers(process.function.event_timers), timers(process.function.processing_timers));
+    Ok(Inner::new(uid.clone(), process.keys.clone(), keyed, operator, [event, processing]))
+}
+
+/// Puts what a snapshot had into the states.
+///
+/// Errors: `Restore` for a state that the function does not have, or has otherwise.
+pub(super) fn restore(
+    uid: &Uid,
+    inner: &mut Inner,
+    context: &OperatorContext,
+    restored: Vec<RestoredState>,
+) -> Result<(), EngineError> {
+    for RestoredState { name, kind, batches } in restored {
+        let refuse = |reason: String| EngineError::Restore { uid: uid.clone(), state: name.clone(), reason };
+        let timers = TimerKind::ALL.into_iter().find(|kind| kind.state_name() == name);
+        match (timers, kind.is_keyed()) {
+            (Some(kind), _) => restore_timers(inner, kind, context.key_groups, &batches).map_err(refuse)?,
+            (None, true) => inner.keyed.restore(&name, &batches).map_err(|error| refuse(text_of(&error)))?,
+            (None, false) => inner.operator.restore(&name, &batches).map_err(|error| refuse(text_of(&error)))?,
+        }
+    }
+    Ok(())
+}
+
+fn restore_timers(inner: &mut Inner, kind: TimerKind, own: KeyGroupRange, batches: &[RecordBatch]) -> Result<(), String> {
+    let mut parts = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let batch = own_rows(batch, own)?;
+        let keys = key_columns(&batch, &inner.key_columns)?;
+        let mut ids = Vec::new();
+        inner.keyed.intern(&keys, batch.num_rows(), &mut ids);
+        parts.push((ids, batch));
+    }
+    let Some(timers) = inner.timers_of(kind) else {
+        return Err(format!("the function sets no timers of {} time any more", word(kind)));
+    };
+    timers.restore(parts.iter().map(|(ids, batch)| (ids.as_slice(), batch))).map_err(|error| error.to_string())
+}
+
+/// An error with its causes.
+fn text_of(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |cause| cause.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+fn word(kind: TimerKind) -> &'static str {
+    match kind {
+        TimerKind::Event => "event",
+        TimerKind::Processing => "processing",
+    }
+}
+
+/// The rows of the subtask's key groups.
+fn own_rows(batch: &RecordBatch, own: KeyGroupRange) -> Result<RecordBatch, String> {
+    let groups = batch.column_by_name(KEY_GROUP_COLUMN).and_then(|column| column.as_primitive_opt::<UInt16Type>());
+    let groups = groups.ok_or_else(|| format!("it has no column {KEY_GROUP_COLUMN}"))?;
+    let mine: BooleanArray = groups.values().iter().map(|group| Some(own.contains(*group))).collect();
+    filter_record_batch(batch, &mine).map_err(|error| error.to_string())
+}
+
+fn key_columns(batch: &RecordBatch, keys: &[Column]) -> Result<Vec<ArrayRef>, String> {
+    let column = |key: &Column| {
+        let column = batch.column_by_name(&format!("{KEY_PREFIX}{}", key.name));
+        let column = column.ok_or_else(|| format!("it has no key column \"{}\"", key.name))?;
+        if *column.data_type() != key.ty.to_arrow() {
+            return Err(format!("its key column \"{}\" is {}, the job's is {}", key.name, column.data_type(), key.ty));
+        }
+        Ok(Arc::clone(column))
+    };
+    keys.iter().map(column).collect()
+}
