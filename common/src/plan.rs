@@ -243,7 +243,7 @@ pub enum OperatorKind {
     /// Groups and aggregates.
     Aggregate(AggregateSpec),
     /// Hands rows to a function that the TaskManager's binary brings.
-    Process(ProcessSpec),
+    Process(Box<ProcessSpec>),
 }
 
 /// A function in its place.

@@ -81,6 +81,7 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
     match &operator.kind {
         OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => Vec::new(),
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
+        OperatorKind::Process(spec) => spec.states().into_iter().map(|state| (state.name, state.kind, state.schema)).collect(),
     }
 }
 

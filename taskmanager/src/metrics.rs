@@ -191,7 +191,7 @@ pub fn render(figures: ProcessFigures, databases: &Databases, tasks: &[Arc<TaskH
     let memory = databases.memory();
     for metric in &DATABASE_METRICS {
         head(&mut text, metric.name, metric.kind, metric.help);
-        let _ = writeln!(text, "{} {}", metric.name, (metric.value)(&memory, databases.traffic()));
+        prometheus::sample::<&str>(&mut text, metric.name, &[], (metric.value)(&memory, databases.traffic()) as f64);
     }
     for metric in &TASK_METRICS {
         head(&mut text, metric.name, metric.kind, metric.help);

@@ -1,13 +1,13 @@
 //! Which snapshot a path means.
 //!
 //! Paths in handles are relative to the job's folder in a checkpoint (`<job>/chk-7/_metadata`), and to the snapshot's own folder in
-//! a savepoint: a checkpoint is known by the name of its folder, which has its id.
+//! a savepoint: `_metadata` says which it is.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use levada_common::checkpoint::CheckpointMetadata;
-use levada_common::storage::{Storage, StorageError};
+use levada_common::storage::Storage;
 use levada_proto::metadata;
 
 use super::{Snapshot, SnapshotError};
@@ -53,13 +53,8 @@ fn read(folder: &str, bytes: Bytes) -> Result<CheckpointMetadata, SnapshotError>
 }
 
 fn snapshot(folder: &str, metadata: CheckpointMetadata) -> Result<Snapshot, SnapshotError> {
-    let of_job = folder.rsplit_once('/').filter(|(_, name)| *name == format!("{FOLDER_PREFIX}{}", metadata.id));
-    let base = of_job.map_or(folder, |(job, _)| job);
-    let storage = match Storage::open(base) {
-        // A savepoint may lie right below the root; its own folder is then all there is.
-        Err(StorageError::RootDirectory { .. } | StorageError::MissingPath { .. }) => Storage::open(folder)?,
-        storage => storage?,
-    };
+    let job = || folder.rsplit_once('/').map_or(folder, |(job, _)| job);
+    let storage = Storage::open(if metadata.savepoint { folder } else { job() })?;
     Ok(Snapshot::new(format!("{folder}/{METADATA}"), metadata, storage))
 }
 
@@ -112,20 +107,23 @@ mod tests {
 
     use super::*;
 
-    fn metadata(epoch: u64, id: u64) -> CheckpointMetadata {
+    fn metadata(epoch: u64, id: u64, savepoint: bool) -> CheckpointMetadata {
         CheckpointMetadata {
             job: JobId::from_u128(7),
             epoch: Epoch(epoch),
             id: CheckpointId(id),
             triggered_at_ms: 0,
             max_parallelism: 128,
+            savepoint,
+            vertices: Vec::new(),
             tasks: Vec::new(),
         }
     }
 
     fn write(dir: &std::path::Path, folder: &str, epoch: u64, id: u64) {
         std::fs::create_dir_all(dir.join(folder)).expect("a folder");
-        std::fs::write(dir.join(folder).join(METADATA), metadata::encode(metadata(epoch, id))).expect("a file");
+        std::fs::write(dir.join(folder).join(METADATA), metadata::encode(metadata(epoch, id, !folder.contains(FOLDER_PREFIX))))
+            .expect("a file");
     }
 
     fn text(path: &std::path::Path) -> String {

@@ -52,6 +52,7 @@ fn sum(result: LogicalType) -> AggregateCall {
         function: AggregateFunction::Sum,
         argument: Some("v".into()),
         argument_type: Some(LogicalType::Int64),
+        argument_nullable: true,
         order: Vec::new(),
         result,
     }

@@ -1,7 +1,6 @@
 //! Functions of users in the example's own TaskManagers: state, timers and output survive kill -9.
 
 use std::path::Path;
-use std::time::Duration;
 
 use levada_integration_tests::process::{Processes, Setup, output_lines};
 use levada_proto::v1::{JobState, JobStatus};
@@ -73,7 +72,8 @@ async fn what_functions_give_is_the_same_whenever_a_task_manager_is_killed() -> 
         for number in cluster.running() {
             cluster.kill_task_manager(number)?;
         }
-        (cluster.start_task_manager()?, cluster.start_task_manager()?);
+        cluster.start_task_manager()?;
+        cluster.start_task_manager()?;
         let status = cluster.wait(&job).await?;
         assert_eq!(status.state(), JobState::Finished, "round {round}: {}\n{}", status.failure, cluster.logs());
         assert!(status.restarts >= 1, "round {round}: the kill did not hit the job");

@@ -131,6 +131,7 @@ pub fn hello(slots: u32) -> v1::Hello {
         heap_state_bytes: 1 << 28,
         custom_sources_json: vec![],
         custom_sinks_json: vec![],
+        functions_json: vec![],
     }
 }
 

@@ -193,7 +193,7 @@ impl Planner<'_> {
         let operator = OperatorSpec {
             uid: node.uid.clone(),
             clause: "process".into(),
-            kind: OperatorKind::Process(spec),
+            kind: OperatorKind::Process(Box::new(spec)),
             input: stream.schema.clone(),
             output: output.clone(),
             bad_records: node.bad_records,

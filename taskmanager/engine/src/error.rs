@@ -91,7 +91,7 @@ pub enum EngineError {
         function: String,
         /// Why.
         #[source]
-        source: FunctionError,
+        source: Box<FunctionError>,
     },
     /// A function's state cannot be bound.
     #[error("node \"{uid}\": a state of function \"{function}\" cannot be bound")]
@@ -102,7 +102,7 @@ pub enum EngineError {
         function: String,
         /// Why.
         #[source]
-        source: BindError,
+        source: Box<BindError>,
     },
     /// A source or sink failed.
     #[error("node \"{uid}\" ({connector}): {message}")]

@@ -168,12 +168,12 @@ impl Harness {
         OperatorSpec {
             uid: Uid::new(function.name.as_str()),
             clause: "process".into(),
-            kind: OperatorKind::Process(ProcessSpec {
+            kind: OperatorKind::Process(Box::new(ProcessSpec {
                 function,
                 options: self.options.clone(),
                 keys: self.keys.clone(),
                 broadcast,
-            }),
+            })),
             input: self.input(),
             output,
             bad_records: BadRecordPolicy::Fail,

@@ -63,6 +63,8 @@ impl Written {
             id: CheckpointId(7),
             triggered_at_ms: 1_769_860_800_000,
             max_parallelism: MAX_PARALLELISM,
+            savepoint: false,
+            vertices: Vec::new(),
             tasks,
         };
         std::fs::write(folder.join("_metadata"), metadata::encode(metadata)).expect("a file");

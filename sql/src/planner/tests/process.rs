@@ -41,7 +41,7 @@ fn errors(watermark: &str, clauses: &str) -> String {
 fn process_of(plan: &Plan) -> (u32, OperatorSpecOf<'_>) {
     let found = plan.vertices.iter().find_map(|vertex| {
         vertex.operators.iter().find_map(|operator| match &operator.kind {
-            OperatorKind::Process(spec) => Some((vertex.id.0, (operator, spec))),
+            OperatorKind::Process(spec) => Some((vertex.id.0, (operator, &**spec))),
             _ => None,
         })
     });

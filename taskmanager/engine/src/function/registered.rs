@@ -46,7 +46,7 @@ pub enum RegistrationError {
         function: String,
         /// Why.
         #[source]
-        source: BindError,
+        source: Box<BindError>,
     },
     /// The Rust type of a value has no columns.
     #[error("function \"{function}\" cannot be registered: its {what} has no columns")]
@@ -57,7 +57,7 @@ pub enum RegistrationError {
         what: &'static str,
         /// Why.
         #[source]
-        source: TypeError,
+        source: Box<TypeError>,
     },
 }
 
@@ -153,7 +153,7 @@ impl RegisteredFunction {
             return Err(RegistrationError::Declaration { function: function(), defect });
         }
         let mut recorder = Recorder::new();
-        bind(&mut recorder).map_err(|source| RegistrationError::Bind { function: function(), source })?;
+        bind(&mut recorder).map_err(|source| RegistrationError::Bind { function: function(), source: Box::new(source) })?;
         let states = recorder.into_declarations();
         if let Some(keyed) = states.iter().find(|state| state.kind.is_keyed() && !declaration.keyed) {
             let defect = format!("its state \"{}\" belongs to keys, and it has none", keyed.name);
@@ -171,7 +171,8 @@ fn check<T: StateType>(
     columns: &[Column],
 ) -> Result<(), RegistrationError> {
     let function = || declaration.name.clone();
-    let expected = T::columns("value").map_err(|source| RegistrationError::Type { function: function(), what, source })?;
+    let expected =
+        T::columns("value").map_err(|source| RegistrationError::Type { function: function(), what, source: Box::new(source) })?;
     let alike = |a: &Column, b: &Column| (&a.ty, a.nullable) == (&b.ty, b.nullable);
     if expected.len() == columns.len() && expected.iter().zip(columns).all(|(a, b)| alike(a, b)) {
         return Ok(());

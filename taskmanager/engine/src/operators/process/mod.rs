@@ -41,7 +41,7 @@ pub(super) fn build(spec: &OperatorSpec, process: &ProcessSpec, functions: &Func
     if *registered.declaration() != process.function {
         return Err(EngineError::OtherFunction { uid: uid.clone(), function: name.clone() });
     }
-    let failed = |source| EngineError::Function { uid: uid.clone(), function: name.clone(), source };
+    let failed = |source| EngineError::Function { uid: uid.clone(), function: name.clone(), source: Box::new(source) };
     let function = guarded(|| registered.create(&process.options)).map_err(failed)?;
     let place = |column: &Column| {
         let message = || format!("no key column \"{}\" in the function's input", column.name);
@@ -78,7 +78,7 @@ struct Running {
 impl Process {
     fn failed(&self) -> impl Fn(FunctionError) -> EngineError + use<> {
         let (uid, function) = (self.spec.uid.clone(), self.process.function.name.clone());
-        move |source| EngineError::Function { uid: uid.clone(), function: function.clone(), source }
+        move |source| EngineError::Function { uid: uid.clone(), function: function.clone(), source: Box::new(source) }
     }
 
     fn parts(&mut self) -> (&mut dyn Function, &mut Running) {

@@ -54,7 +54,11 @@ pub(super) fn open(
     });
     let mut operator = OperatorStates::new(uid.clone());
     let bound = function.bind(&mut Both { keyed: &mut keyed, operator: &mut operator });
-    bound.map_err(|source| EngineError::Bind { uid: uid.clone(), function: process.function.name.clone(), source })?;
+    bound.map_err(|source| EngineError::Bind {
+        uid: uid.clone(),
+        function: process.function.name.clone(),
+        source: Box::new(source),
+    })?;
     let timers = |wanted: bool| wanted.then(|| Timers::new(&process.keys));
     let (event, processing) = (timers(process.function.event_timers), timers(process.function.processing_timers));
     Ok(Inner::new(uid.clone(), process.keys.clone(), keyed, operator, [event, processing]))
