@@ -32,7 +32,7 @@ line 4: settings.state.backend: \"rokcsdb\" is not known; did you mean \"rocksdb
 line 4: settings.checkpoint.interval: \"10\" has no unit; write a duration such as 10s or 10ms
 line 6: sources.a.watermrk: unknown key \"watermrk\"; did you mean \"watermark\"? keys: watermark, bad_records, parallelism
 line 7: sources.a/b: a name must not contain /
-line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, key_by, window, aggregate, having, select, changelog, bad_records, parallelism
+line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, key_by, window, aggregate, having, process, broadcast, select, changelog, bad_records, parallelism
 line 9: transforms.t.select.y: an SQL expression is expected, found a list
 line 12: sinks.a: the name \"a\" is taken: sources.a in line 6";
     assert_eq!(errors(document), expected);

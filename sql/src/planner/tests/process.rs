@@ -84,8 +84,8 @@ fn a_broadcast_input_is_a_second_one_of_its_own_columns() {
     let inputs: Vec<_> = plan.inputs(levada_common::ids::VertexId(vertex)).collect();
     assert_eq!(inputs.iter().map(|edge| edge.input).collect::<Vec<_>>(), [0, 1]);
     assert_eq!((&inputs[0].partition, &inputs[1].partition), (&Partition::Forward, &Partition::Broadcast));
-    assert_eq!(operator.input.names(), "price");
     // The event time of a source stays for its watermark.
+    assert_eq!(operator.input.names(), "price, dateTime");
     assert_eq!(spec.broadcast.as_ref(), Some(&inputs[1].schema));
     assert!(spec.broadcast.as_ref().unwrap().column("auction").is_some() && inputs[1].schema.column("extra").is_none());
     assert!(explain(&plan).contains("by broadcast"), "{}", explain(&plan));
@@ -120,7 +120,7 @@ fn inputs_are_checked_where_they_come_from() {
         plan_with(&document, &functions()).err().unwrap_or_default()
     };
     assert_eq!(select("price: price", "split"), "");
-    let nulls = select("price: nullif(price, 1)", "split");
+    let nulls = select("price: 'nullif(price, 1)'", "split");
     assert!(nulls.contains("column \"price\" may be null") && nulls.contains("coalesce(price, ...)"), "{nulls}");
     assert!(select("prise: price", "split").contains("did you mean \"prise\"?"), "{}", select("prise: price", "split"));
     let transforms =
