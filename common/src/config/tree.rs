@@ -266,20 +266,23 @@ fn set(tree: &mut Value, origin: &str, key: &str, value: Value) -> Result<(), Co
         return Err(ConfigError::UnknownKey { origin: origin.into(), key: key.into(), hint });
     }
     let pointer = format!("/{}", wanted.replace('.', "/"));
-    let slot = tree.pointer_mut(&pointer).expect("the key is known");
-    // A number stays text where text is wanted (`advertise=7`), and text may be a number's (`port: "6123"`).
-    let value = match (&*slot, value) {
-        (Value::String(_), Value::Number(number)) => Value::String(number.to_string()),
-        (_, value) => value,
-    };
+    // A number is text where text is wanted (`advertise=7`); where it is either (`auto` or a number) the number is meant.
+    let as_text = value.as_number().map(|number| Value::String(number.to_string()));
     let shown = value.as_str().map_or_else(|| value.to_string(), String::from);
-    *slot = value;
-    serde_json::from_value::<Configuration>(tree.clone()).map(|_| ()).map_err(|error| ConfigError::BadValue {
-        origin: origin.into(),
-        key: wanted,
-        value: shown,
-        cause: error.to_string(),
-    })
+    let mut refused = None;
+    for value in std::iter::once(value).chain(as_text) {
+        *slot(tree, &pointer) = value;
+        match serde_json::from_value::<Configuration>(tree.clone()) {
+            Ok(_) => return Ok(()),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    let cause = refused.map_or_else(String::new, |error| error.to_string());
+    Err(ConfigError::BadValue { origin: origin.into(), key: wanted, value: shown, cause })
+}
+
+fn slot<'a>(tree: &'a mut Value, pointer: &str) -> &'a mut Value {
+    tree.pointer_mut(pointer).expect("the key is known")
 }
 
 #[cfg(test)]

@@ -112,6 +112,9 @@ fn create_dir_on(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
         Ok(()) => fs.sync_dir(parent(path)),
         // Another task was faster; whether it has synced yet is not known.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs.is_dir(path) => fs.sync_dir(parent(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(io::Error::new(io::ErrorKind::NotADirectory, format!("\"{}\" is not a directory", path.display())))
+        }
         Err(error) => Err(error),
     }
 }

@@ -62,6 +62,13 @@ pub(super) fn resolve(
             "state backend memory without `checkpoint.dir`: checkpoints live in the JobManager only and are lost with it".into(),
         );
     }
+    if backend == BackendKind::Rocksdb {
+        warnings.push(
+            "state backend rocksdb: aggregates, windows and functions of this release still keep their state on the heap and write it \
+             whole at each checkpoint, as `fs` does"
+                .into(),
+        );
+    }
     let restart = settings.restart.clone().unwrap_or(if checkpointing {
         RestartSettings::FixedDelay { attempts: 10, delay_ms: 1_000 }
     } else {
