@@ -50,9 +50,14 @@ deploy/images.sh "$programs" "$LEVADA_TAG"
 say "starting the cluster"
 cluster up -d >"$work/up.log" 2>&1 || { cat "$work/up.log" >&2; fail "the cluster did not start"; }
 wait_for 60 "two TaskManagers" registered 2
+wait_for 60 "the store" inside s3 python3 -c "import urllib.request as r; r.urlopen('http://127.0.0.1:9000/levada', timeout=2)"
 
 job=$(inside jobmanager levada submit /dev/stdin <integration-tests/compose/stream-a.yaml) || fail "the job was refused"
 wait_for 60 "two checkpoints" status checkpoints.completed 2
+inside jobmanager levada state verify "s3://levada/checkpoints/$job" >"$work/verify.log" 2>&1 || {
+  cat "$work/verify.log" >&2
+  fail "the newest checkpoint is damaged"
+}
 say "killing taskmanager-2"
 cluster kill -s SIGKILL taskmanager-2 >/dev/null 2>&1
 wait_for 60 "the loss of the TaskManager" registered 1
@@ -71,5 +76,4 @@ cmp -s "$work/expected" "$work/found" || {
   fail "the output is not exact: $(wc -l <"$work/found") of $(wc -l <"$work/expected") rows"
 }
 [ "$(inside taskmanager-1 bash -c 'ls -A /out/stream-a | grep -c "^[.]" || true')" = 0 ] || fail "files that are not final were left"
-inside jobmanager levada state verify "s3://levada/checkpoints/$job" || fail "a retained checkpoint is damaged"
 say "killed with $(number "$work/job.json" checkpoints.completed) checkpoints completed; 10,000 rows exact"
