@@ -153,15 +153,14 @@ async fn g06_slow_deletions_are_bounded_and_caught_up_with() -> anyhow::Result<(
     let status = rig.cluster.wait(&job).await?;
     assert_eq!((status.state(), status.restarts), (JobState::Finished, 0), "{}", status.failure);
     assert!(output_lines(&out)? == stream.expected(), "the ids differ");
-    let last = status.checkpoints.and_then(|all| all.last_completed).expect("the final checkpoint").id;
     let mut left = rig.folders().await?;
     let patience = std::time::Instant::now();
-    while left != BTreeSet::from([format!("chk-{last}")]) && patience.elapsed() < Duration::from_secs(60) {
+    while !left.is_empty() && patience.elapsed() < Duration::from_secs(60) {
         // Deletions go on after the job's end; nothing announces the last one.
         tokio::time::sleep(Duration::from_millis(50)).await;
         left = rig.folders().await?;
     }
-    assert_eq!(left, BTreeSet::from([format!("chk-{last}")]), "exactly the last one remains");
+    assert!(left.is_empty(), "a job that has FINISHED keeps no checkpoint: {left:?}");
     Ok(())
 }
 

@@ -105,7 +105,7 @@ impl Task {
             }
             // What the channels hold stays there: it is for the task to read, should the savepoint fail.
             Phase::Stopped(_) => self.hold(now, None, false),
-            Phase::Finishing => self.wait_for_the_end(),
+            Phase::Finishing => self.wait_for_the_end(now),
             Phase::Finished => Ok(Progress::Finished),
         }
     }
@@ -302,14 +302,15 @@ impl Task {
         Ok(())
     }
 
-    /// Takes a triggered snapshot; else nothing is left to do but to wait.
-    fn wait_for_the_end(&mut self) -> Result<Progress, EngineError> {
+    /// Takes a triggered snapshot; else nothing is left to do but to wait, and to save the rest of a snapshot that was taken
+    /// before the end.
+    fn wait_for_the_end(&mut self, now: Instant) -> Result<Progress, EngineError> {
         if let Head::Gate(gate) = &mut self.head
             && let Err(rows) = gate.drop_all()
         {
             return Err(self.broken(format!("{rows} rows came after the end of the task's data")));
         }
-        let Some(barrier) = self.triggered.take() else { return Ok(Progress::Waiting { until: None }) };
+        let Some(barrier) = self.triggered.take() else { return Ok(Progress::Waiting { until: self.work_beside_rows(now)? }) };
         let checkpoint = barrier.checkpoint;
         let mut parts = self.head.snapshot(checkpoint)?;
         parts.extend(self.chain.snapshot_finished(checkpoint)?);
@@ -339,14 +340,19 @@ impl Task {
         if !blocked {
             self.tail.flush()?;
         }
+        let pause = self.work_beside_rows(now)?;
+        let tick = self.next_tick.filter(|_| !blocked);
+        let until = until.into_iter().chain(pause).chain(tick).min();
+        Ok(if blocked { Progress::Blocked { until } } else { Progress::Waiting { until } })
+    }
+
+    /// A few pieces of what waits beside the rows; when to go on with the rest, if there is one.
+    fn work_beside_rows(&mut self, now: Instant) -> Result<Option<Instant>, EngineError> {
         let mut more = true;
         for _ in 0..BACKGROUND_PIECES_PER_STEP {
             more = more && self.chain.background()?;
         }
-        let pause = more.then(|| now.plus_ms(BACKGROUND_PAUSE_MS));
-        let tick = self.next_tick.filter(|_| !blocked);
-        let until = until.into_iter().chain(pause).chain(tick).min();
-        Ok(if blocked { Progress::Blocked { until } } else { Progress::Waiting { until } })
+        Ok(more.then(|| now.plus_ms(BACKGROUND_PAUSE_MS)))
     }
 
     fn broken(&self, message: String) -> EngineError {
