@@ -15,12 +15,12 @@ use bytes::Bytes;
 use levada_common::checkpoint::{DatabaseFile, StateKind};
 use levada_common::fault::{Failure, Fault, Retry};
 use levada_common::ids::{AttemptId, TaskId, Uid};
-use levada_common::keys::{self, KeyGroupRange};
+use levada_common::keys::KeyGroupRange;
 use levada_common::plan::Plan;
 use levada_common::storage::{Storage, StorageError, retried};
 use levada_engine::operator::RestoredState;
 use levada_proto::convert::{RestorePlace, RestoreState};
-use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX, decode_range, verify};
+use levada_state::format::{KEY_GROUP_COLUMN, decode_range, groups_by_key, verify};
 use levada_state_rocksdb::TaskDatabases;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -167,17 +167,7 @@ fn regrouped(batches: Vec<RecordBatch>, max_parallelism: u32) -> Vec<RecordBatch
 
 fn regroup(batch: &RecordBatch, max_parallelism: u32) -> RecordBatch {
     let schema = batch.schema();
-    let is_key = |name: &str| name.starts_with(KEY_PREFIX);
-    let fields = schema.fields().iter().zip(batch.columns());
-    let key_columns: Vec<ArrayRef> =
-        fields.filter(|(field, _)| is_key(field.name())).map(|(_, column)| Arc::clone(column)).collect();
-    let mut groups = Vec::with_capacity(batch.num_rows());
-    if key_columns.is_empty() {
-        groups.resize(batch.num_rows(), keys::key_group(keys::key_hash(&[]), max_parallelism));
-    } else {
-        keys::key_groups(&key_columns, max_parallelism, &mut groups);
-    }
-    let groups: ArrayRef = Arc::new(UInt16Array::from(groups));
+    let groups: ArrayRef = Arc::new(UInt16Array::from(groups_by_key(batch, max_parallelism)));
     let columns = schema.fields().iter().zip(batch.columns());
     let columns = columns.map(|(field, column)| if field.name() == KEY_GROUP_COLUMN { &groups } else { column }).cloned();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -320,7 +310,7 @@ mod tests {
                     let groups = batch.column_by_name(KEY_GROUP_COLUMN).unwrap().as_primitive::<arrow::datatypes::UInt16Type>();
                     let keys = batch.column_by_name("key.k").unwrap();
                     let mut wanted = Vec::new();
-                    keys::key_groups(&[Arc::clone(keys)], max, &mut wanted);
+                    levada_common::keys::key_groups(&[Arc::clone(keys)], max, &mut wanted);
                     assert_eq!(groups.values().to_vec(), wanted);
                     let keys = keys.as_primitive::<arrow::datatypes::Int64Type>().values();
                     seen.extend(keys.iter().zip(&wanted).filter(|(_, group)| own.contains(**group)).map(|(key, _)| *key));

@@ -1,10 +1,9 @@
 //! The rows of a state by key group: all of one group at once, groups in ascending order.
 
-use arrow::array::{ArrayRef, AsArray};
+use arrow::array::AsArray;
 use arrow::datatypes::UInt16Type;
 use arrow::record_batch::RecordBatch;
-use levada_common::keys::{key_group, key_groups, key_hash};
-use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX};
+use levada_state::format::{KEY_GROUP_COLUMN, groups_by_key};
 
 use super::rows::StateRows;
 use super::{OperatorState, Snapshot, SnapshotError};
@@ -13,23 +12,8 @@ use super::{OperatorState, Snapshot, SnapshotError};
 pub fn groups_of(batch: &RecordBatch, max_parallelism: u32) -> Vec<u16> {
     match batch.column_by_name(KEY_GROUP_COLUMN) {
         Some(column) => column.as_primitive::<UInt16Type>().values().to_vec(),
-        None => computed_groups(batch, max_parallelism),
+        None => groups_by_key(batch, max_parallelism),
     }
-}
-
-/// The key groups of a batch's rows by their keys.
-pub fn computed_groups(batch: &RecordBatch, max_parallelism: u32) -> Vec<u16> {
-    let schema = batch.schema();
-    let columns = schema.fields().iter().zip(batch.columns());
-    let keys: Vec<ArrayRef> =
-        columns.filter(|(field, _)| field.name().starts_with(KEY_PREFIX)).map(|(_, column)| ArrayRef::clone(column)).collect();
-    let mut groups = Vec::with_capacity(batch.num_rows());
-    if keys.is_empty() {
-        groups.resize(batch.num_rows(), key_group(key_hash(&[]), max_parallelism));
-    } else {
-        key_groups(&keys, max_parallelism, &mut groups);
-    }
-    groups
 }
 
 /// A state's rows, a group at a time. Operator state is one group.

@@ -7,18 +7,16 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, UInt16Array};
-use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
 use futures::{StreamExt, TryStreamExt};
 use levada_common::checkpoint::{DatabaseFile, StateKind};
 use levada_common::fault::{Failure, Fault, Faulty, Retry};
 use levada_common::ids::{TaskId, Uid};
-use levada_common::keys::{KeyGroupRange, key_group, key_groups as hash_groups, key_hash};
+use levada_common::keys::KeyGroupRange;
 use levada_common::plan::BackendKind;
 use levada_common::storage::{Storage, retried};
 use levada_proto::convert::{RestorePlace, RestoreState};
-use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX};
+use levada_state::format::with_groups;
 use levada_state_rocksdb::{TaskDatabases, read_database};
 use tokio::time::Instant as Deadline;
 
@@ -152,24 +150,6 @@ fn by_operator(states: Vec<RestoreState>) -> Vec<Vec<Source>> {
         }
     }
     operators
-}
-
-/// The rows with their key groups before them, as a file has them.
-fn with_groups(batch: &RecordBatch, max_parallelism: u32) -> RecordBatch {
-    let schema = batch.schema();
-    let columns = schema.fields().iter().zip(batch.columns());
-    let keys: Vec<ArrayRef> =
-        columns.filter(|(field, _)| field.name().starts_with(KEY_PREFIX)).map(|(_, column)| Arc::clone(column)).collect();
-    let mut groups = Vec::with_capacity(batch.num_rows());
-    match keys.is_empty() {
-        true => groups.resize(batch.num_rows(), key_group(key_hash(&[]), max_parallelism)),
-        false => hash_groups(&keys, max_parallelism, &mut groups),
-    }
-    let group = Arc::new(Field::new(KEY_GROUP_COLUMN, DataType::UInt16, false));
-    let fields: Vec<_> = std::iter::once(group).chain(schema.fields().iter().cloned()).collect();
-    let groups: ArrayRef = Arc::new(UInt16Array::from(groups));
-    let columns = std::iter::once(groups).chain(batch.columns().iter().cloned()).collect();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("columns of one length")
 }
 
 /// Fetches a file, verifies it and puts it into the folder; answers its size.

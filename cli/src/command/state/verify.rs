@@ -10,11 +10,11 @@ use std::io::Write;
 use arrow::record_batch::RecordBatch;
 use futures::{StreamExt, stream};
 use levada_common::checkpoint::{DatabaseFile, Handle, StateHandle, TaskSnapshot};
-use levada_state::format::Layout;
+use levada_state::format::{Layout, groups_by_key};
 
 use crate::progress::count;
 use crate::snapshot::database::{DatabaseRows, check_file};
-use crate::snapshot::groups::{computed_groups, groups_of};
+use crate::snapshot::groups::groups_of;
 use crate::snapshot::rows::{ArrowFile, with_causes};
 use crate::snapshot::{OperatorState, Snapshot, SnapshotError};
 
@@ -159,7 +159,7 @@ impl Contents<'_> {
             return;
         }
         let groups = groups_of(batch, self.layout.max_parallelism());
-        if groups != computed_groups(batch, self.layout.max_parallelism()) {
+        if groups != groups_by_key(batch, self.layout.max_parallelism()) {
             self.defects.insert("rows are not in the key group of their key".into());
         }
         if groups.iter().any(|group| !self.handle.key_groups.contains(*group)) {

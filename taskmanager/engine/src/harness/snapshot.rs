@@ -1,15 +1,11 @@
 //! A snapshot of a function in memory, and who gets what of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use arrow::array::{ArrayRef, UInt16Array};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
-use levada_common::keys::key_groups;
-use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX};
+use levada_state::format::with_groups;
 use levada_state::snapshot::StatePart;
 
 use super::HarnessError;
@@ -69,23 +65,4 @@ fn share(parts: &[Vec<RecordBatch>], subtask: usize, parallelism: usize) -> Vec<
     let rows = all.num_rows();
     let (start, end) = (rows * subtask / parallelism, rows * (subtask + 1) / parallelism);
     if start == end { Vec::new() } else { vec![all.slice(start, end - start)] }
-}
-
-/// Puts the key groups before the columns, as a file has them.
-fn with_groups(batch: &RecordBatch, max_parallelism: u32) -> RecordBatch {
-    let schema = batch.schema();
-    let is_key = |field: &Field| field.name().starts_with(KEY_PREFIX);
-    let keys: Vec<ArrayRef> = schema
-        .fields()
-        .iter()
-        .zip(batch.columns())
-        .filter(|(field, _)| is_key(field))
-        .map(|(_, column)| Arc::clone(column))
-        .collect();
-    let mut groups = Vec::new();
-    key_groups(&keys, max_parallelism, &mut groups);
-    let group = Arc::new(Field::new(KEY_GROUP_COLUMN, DataType::UInt16, false));
-    let fields: Vec<_> = std::iter::once(group).chain(schema.fields().iter().cloned()).collect();
-    let columns = std::iter::once(Arc::new(UInt16Array::from(groups)) as ArrayRef).chain(batch.columns().iter().cloned());
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns.collect()).expect("a column as long as the others is added")
 }

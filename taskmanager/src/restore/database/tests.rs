@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use arrow::array::{AsArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{Int64Type, UInt16Type};
 use levada_common::checkpoint::{CheckpointKind, Handle, StateHandle};
 use levada_common::ids::{CheckpointId, SubtaskIndex};

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt16Array};
 use arrow::compute::interleave_record_batch;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::FileWriter;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::checkpoint::StateKind;
-use levada_common::keys::{KeyGroupRange, key_group, key_groups, key_hash};
+use levada_common::keys::KeyGroupRange;
 
+use super::groups::{group_field, groups_by_key};
 use super::index::{GroupSpan, to_json};
-use super::{GROUPS_FIELD, KEY_GROUP_COLUMN, KEY_PREFIX, operator_schema, to_metadata};
+use super::{GROUPS_FIELD, operator_schema, to_metadata};
 use crate::snapshot::{PieceReader, SnapshotAbandoned, StateMeta};
 
 /// Bytes of values that a batch of a file has, as far as rows allow.
@@ -168,23 +169,13 @@ fn write_keyed(
 
 /// The schema of a file of keyed state; only the column of groups where there is no row.
 fn keyed_schema(piece: Option<&RecordBatch>, metadata: std::collections::HashMap<String, String>) -> SchemaRef {
-    let group = Arc::new(Field::new(KEY_GROUP_COLUMN, DataType::UInt16, false));
     let columns = piece.into_iter().flat_map(|piece| piece.schema().fields().iter().cloned().collect::<Vec<_>>());
-    Arc::new(Schema::new_with_metadata(std::iter::once(group).chain(columns).collect::<Vec<_>>(), metadata))
+    Arc::new(Schema::new_with_metadata(std::iter::once(group_field()).chain(columns).collect::<Vec<_>>(), metadata))
 }
 
 /// Puts the rows' key groups before their columns.
 fn with_groups(piece: &RecordBatch, schema: &SchemaRef, max_parallelism: u32) -> Result<RecordBatch, ArrowError> {
-    let fields = piece.schema();
-    let keys = fields.fields().iter().zip(piece.columns()).filter(|(field, _)| field.name().starts_with(KEY_PREFIX));
-    let keys: Vec<ArrayRef> = keys.map(|(_, column)| Arc::clone(column)).collect();
-    let mut groups = Vec::with_capacity(piece.num_rows());
-    if keys.is_empty() {
-        groups.resize(piece.num_rows(), key_group(key_hash(&[]), max_parallelism));
-    } else {
-        key_groups(&keys, max_parallelism, &mut groups);
-    }
-    let group: ArrayRef = Arc::new(UInt16Array::from(groups));
+    let group: ArrayRef = Arc::new(UInt16Array::from(groups_by_key(piece, max_parallelism)));
     RecordBatch::try_new(Arc::clone(schema), std::iter::once(group).chain(piece.columns().iter().cloned()).collect())
 }
 

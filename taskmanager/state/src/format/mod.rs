@@ -11,6 +11,7 @@
 
 mod decode;
 mod encode;
+mod groups;
 mod index;
 mod layout;
 
@@ -27,6 +28,7 @@ use crate::snapshot::StateMeta;
 
 pub use decode::{Corrupt, DecodeError, DecodedState, decode, decode_range, verify};
 pub use encode::{EncodeError, EncodedState, SizeLimit, encode};
+pub use groups::{groups_by_key, with_groups};
 pub use index::GroupSpan;
 pub use layout::{BatchRows, Layout, TRAILER_BYTES, footer_range};
 
