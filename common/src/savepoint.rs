@@ -14,8 +14,16 @@ use crate::state_schema::StateSchema;
 /// The file that makes a checkpoint or savepoint.
 pub const METADATA_FILE: &str = "_metadata";
 
+/// What the folder of a checkpoint is called before its id.
+pub const CHECKPOINT_PREFIX: &str = "chk-";
+
 /// The file that tells people what a savepoint has.
 pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// The folder of a checkpoint, below the job's.
+pub fn checkpoint_folder(checkpoint: CheckpointId) -> String {
+    format!("{CHECKPOINT_PREFIX}{checkpoint}")
+}
 
 /// Digits of the job's id in a folder's name: the first ones are the time, the last ones tell jobs apart.
 const JOB_DIGITS: usize = 12;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, DeclineReason, TaskSnapshot};
 use levada_common::ids::{CheckpointId, JobId};
-use levada_common::savepoint::{MANIFEST_FILE, METADATA_FILE, manifest};
+use levada_common::savepoint::{MANIFEST_FILE, METADATA_FILE, checkpoint_folder, manifest};
 use levada_common::storage::{Storage, StorageError, retried};
 use levada_proto::metadata;
 use tokio::sync::{Semaphore, watch};
@@ -129,7 +129,7 @@ impl Checkpoints {
                 let files: BTreeSet<String> = files.iter().map(|file| format!("{folder}/{file}")).collect();
                 return self.delete(Storage::open(above).ok()?, checkpoint, folder.to_owned(), files, whole);
             }
-            None => (self.storage.clone()?, format!("chk-{checkpoint}")),
+            None => (self.storage.clone()?, checkpoint_folder(checkpoint)),
         };
         self.delete(storage, checkpoint, folder, files, whole)
     }
@@ -192,7 +192,7 @@ enum Target {
 impl Target {
     fn uri(&self, metadata: &CheckpointMetadata) -> String {
         match self {
-            Self::Checkpoint(storage) => format!("{}/chk-{}/{METADATA_FILE}", storage.uri(), metadata.id),
+            Self::Checkpoint(storage) => format!("{}/{}/{METADATA_FILE}", storage.uri(), checkpoint_folder(metadata.id)),
             Self::Savepoint(directory, _) => format!("{directory}/{METADATA_FILE}"),
         }
     }
@@ -200,7 +200,7 @@ impl Target {
     /// Writes the metadata, last of all.
     async fn write(self, metadata: CheckpointMetadata, deadline: Instant) -> Result<(), String> {
         let (storage, path) = match self {
-            Self::Checkpoint(storage) => (storage, format!("chk-{}/{METADATA_FILE}", metadata.id)),
+            Self::Checkpoint(storage) => (storage, format!("{}/{METADATA_FILE}", checkpoint_folder(metadata.id))),
             Self::Savepoint(directory, job) => {
                 let storage = Storage::open(&directory).map_err(|error| error.to_string())?;
                 let manifest = Bytes::from(manifest(&metadata, &job, env!("CARGO_PKG_VERSION")));

@@ -4,13 +4,10 @@
 //! checkpoint directory, which stands for its newest checkpoint by (epoch, id). Must never know: how state is encoded.
 
 use levada_common::checkpoint::CheckpointMetadata;
-use levada_common::savepoint::METADATA_FILE;
+use levada_common::savepoint::{CHECKPOINT_PREFIX, METADATA_FILE};
 use levada_common::storage::{Storage, StorageError};
 
 use crate::metadata::{self, MetadataError};
-
-/// What the folder of a checkpoint is called before its id.
-const CHECKPOINT_PREFIX: &str = "chk-";
 
 /// A snapshot, found.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,16 +7,11 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use levada_common::checkpoint::CheckpointMetadata;
+use levada_common::savepoint::{CHECKPOINT_PREFIX, METADATA_FILE};
 use levada_common::storage::Storage;
 use levada_proto::metadata;
 
 use super::{Snapshot, SnapshotError};
-
-/// The file that makes a snapshot.
-const METADATA: &str = "_metadata";
-
-/// What the folder of a checkpoint begins with.
-const FOLDER_PREFIX: &str = "chk-";
 
 /// Jobs that a message names.
 const JOBS_SHOWN: usize = 10;
@@ -24,16 +19,16 @@ const JOBS_SHOWN: usize = 10;
 /// Finds and reads the snapshot.
 pub(super) async fn open(text: &str) -> Result<Snapshot, SnapshotError> {
     let uri = to_uri(text);
-    let folder = uri.strip_suffix(METADATA).map_or(uri.as_str(), |folder| folder.trim_end_matches('/'));
+    let folder = uri.strip_suffix(METADATA_FILE).map_or(uri.as_str(), |folder| folder.trim_end_matches('/'));
     let storage = Storage::open(folder)?;
-    match storage.get(METADATA).await {
+    match storage.get(METADATA_FILE).await {
         Ok(bytes) => return snapshot(folder, read(folder, bytes)?),
         Err(error) if error.is_not_found() && folder.len() == uri.len() => {}
         Err(error) => return Err(error.into()),
     }
     let paths: Vec<String> = storage.list("").await?.into_iter().map(|stored| stored.path).collect();
     let below = newest_folder(folder, &paths, &storage).await?;
-    let bytes = storage.get(&format!("{below}/{METADATA}")).await?;
+    let bytes = storage.get(&format!("{below}/{METADATA_FILE}")).await?;
     let folder = format!("{folder}/{below}");
     snapshot(&folder, read(&folder, bytes)?)
 }
@@ -49,13 +44,13 @@ fn to_uri(text: &str) -> String {
 }
 
 fn read(folder: &str, bytes: Bytes) -> Result<CheckpointMetadata, SnapshotError> {
-    metadata::decode(bytes).map_err(|source| SnapshotError::Metadata { path: format!("{folder}/{METADATA}"), source })
+    metadata::decode(bytes).map_err(|source| SnapshotError::Metadata { path: format!("{folder}/{METADATA_FILE}"), source })
 }
 
 fn snapshot(folder: &str, metadata: CheckpointMetadata) -> Result<Snapshot, SnapshotError> {
     let job = || folder.rsplit_once('/').map_or(folder, |(job, _)| job);
     let storage = Storage::open(if metadata.savepoint { folder } else { job() })?;
-    Ok(Snapshot::new(format!("{folder}/{METADATA}"), metadata, storage))
+    Ok(Snapshot::new(format!("{folder}/{METADATA_FILE}"), metadata, storage))
 }
 
 /// The folder of the newest checkpoint of the one job below `uri`, among all its files.
@@ -65,9 +60,9 @@ async fn newest_folder(uri: &str, paths: &[String], storage: &Storage) -> Result
     let mut jobs = BTreeSet::new();
     let mut found = Vec::new();
     for path in paths {
-        let Some(folder) = path.strip_suffix(METADATA).and_then(|folder| folder.strip_suffix('/')) else { continue };
+        let Some(folder) = path.strip_suffix(METADATA_FILE).and_then(|folder| folder.strip_suffix('/')) else { continue };
         let (job, name) = folder.rsplit_once('/').unwrap_or(("", folder));
-        let Some(id) = name.strip_prefix(FOLDER_PREFIX).and_then(|id| id.parse::<u64>().ok()) else { continue };
+        let Some(id) = name.strip_prefix(CHECKPOINT_PREFIX).and_then(|id| id.parse::<u64>().ok()) else { continue };
         if !job.contains('/') {
             jobs.insert(job.to_owned());
             found.push((id, folder.to_owned()));
@@ -82,7 +77,7 @@ async fn newest_folder(uri: &str, paths: &[String], storage: &Storage) -> Result
     let mut newest = None;
     let mut damaged: Option<(u64, SnapshotError)> = None;
     for (id, folder) in found {
-        let read = match storage.get(&format!("{folder}/{METADATA}")).await {
+        let read = match storage.get(&format!("{folder}/{METADATA_FILE}")).await {
             Ok(bytes) => read(&format!("{uri}/{folder}"), bytes),
             // Deleted since the listing.
             Err(error) if error.is_not_found() => continue,
@@ -122,8 +117,11 @@ mod tests {
 
     fn write(dir: &std::path::Path, folder: &str, epoch: u64, id: u64) {
         std::fs::create_dir_all(dir.join(folder)).expect("a folder");
-        std::fs::write(dir.join(folder).join(METADATA), metadata::encode(metadata(epoch, id, !folder.contains(FOLDER_PREFIX))))
-            .expect("a file");
+        std::fs::write(
+            dir.join(folder).join(METADATA_FILE),
+            metadata::encode(metadata(epoch, id, !folder.contains(CHECKPOINT_PREFIX))),
+        )
+        .expect("a file");
     }
 
     fn text(path: &std::path::Path) -> String {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use levada_common::checkpoint::{DeclineReason, Handle, TaskSnapshot};
 use levada_common::ids::CheckpointId;
+use levada_common::savepoint::checkpoint_folder;
 use levada_common::storage::{Storage, StorageError, retried};
 use levada_proto::convert::{state_to_message, task_to_ref};
 use levada_proto::{encoded_len, v1};
@@ -73,7 +74,7 @@ async fn prepare(
         }
         (Destination::Inline { .. }, None) => encoded.into_iter().map(|encoded| encoded.state).collect(),
         (Destination::Files { storage, inline_bytes_max, inline_sum_max }, None) => {
-            let folder = format!("chk-{checkpoint}/{}-{}", uploads.attempt.epoch, uploads.attempt.attempt);
+            let folder = format!("{}/{}-{}", checkpoint_folder(checkpoint), uploads.attempt.epoch, uploads.attempt.attempt);
             let store = Store { storage, folder, deadline, begun };
             let mut states = database::store(uploads, &store, (task, checkpoint), databases).await?;
             states.extend(store.place(encoded, *inline_bytes_max, *inline_sum_max).await?);
