@@ -7,7 +7,6 @@ use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, TaskId};
 use levada_common::plan::Plan;
 use levada_engine::metrics::{NodeMetrics, TaskMetrics};
-use levada_engine::task::node_uids;
 use levada_proto::convert::task_to_ref;
 use levada_proto::v1;
 use tokio::sync::mpsc::UnboundedSender;
@@ -45,7 +44,7 @@ impl TaskHandle {
             vertex_name: vertex.name.clone(),
             inbox,
             metrics: Arc::default(),
-            nodes: node_uids(vertex).into_iter().map(|uid| Arc::new(NodeMetrics::new(uid))).collect(),
+            nodes: vertex.uids().into_iter().map(|uid| Arc::new(NodeMetrics::new(uid))).collect(),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::task::entries;
 use crate::task::head::{Head, SourceHead};
 use crate::task::silence::Silence;
 use crate::task::tail::{GateTail, SinkTail, Tail};
-use crate::task::{Environment, TaskParts, node_uids};
+use crate::task::{Environment, TaskParts};
 
 /// A task's three pieces.
 pub(crate) struct Built {
@@ -83,7 +83,7 @@ impl Builder<'_> {
     }
 
     fn output_gate(&mut self) -> Result<Tail, EngineError> {
-        let uid = node_uids(self.vertex).pop().unwrap_or_else(|| Uid::new(self.vertex.name.as_str()));
+        let uid = self.vertex.uids().pop().unwrap_or_else(|| Uid::new(self.vertex.name.as_str()));
         if self.parts.outputs.is_empty() {
             return Err(broken(&uid, format!("vertex \"{}\" has neither sink nor output channels", self.vertex.name)));
         }

@@ -14,5 +14,5 @@ mod silence;
 mod tail;
 
 pub use event::{Progress, TaskEvent};
-pub use parts::{Environment, InputChannel, OutputEdge, TaskParts, node_uids};
+pub use parts::{Environment, InputChannel, OutputEdge, TaskParts};
 pub use run::Task;

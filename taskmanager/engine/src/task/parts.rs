@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use levada_common::ids::{AttemptId, CheckpointId, Uid, VertexId};
-use levada_common::plan::{Edge, Plan, Vertex};
+use levada_common::plan::{Edge, Plan};
 use levada_state::cold::ColdStores;
 use levada_state::keyed::HeapBudget;
 
@@ -78,20 +78,6 @@ pub struct TaskParts {
     pub cold: Option<Arc<dyn ColdStores>>,
     /// Counters of the task.
     pub metrics: Arc<TaskMetrics>,
-    /// Counters of its nodes: one for each of `node_uids`.
+    /// Counters of its nodes: one for each of `Vertex::uids`.
     pub node_metrics: Vec<Arc<NodeMetrics>>,
-}
-
-/// The nodes that a vertex runs, each once, from source to sink.
-pub fn node_uids(vertex: &Vertex) -> Vec<Uid> {
-    let source = vertex.source.iter().map(|source| &source.uid);
-    let operators = vertex.operators.iter().map(|operator| &operator.uid);
-    let sink = vertex.sink.iter().map(|sink| &sink.uid);
-    let mut uids: Vec<Uid> = Vec::new();
-    for uid in source.chain(operators).chain(sink) {
-        if !uids.contains(uid) {
-            uids.push(uid.clone());
-        }
-    }
-    uids
 }

@@ -19,7 +19,7 @@ use crate::sink::Durable;
 use crate::task::build::{Built, build};
 use crate::task::head::{Head, Taken};
 use crate::task::tail::Tail;
-use crate::task::{Environment, Progress, TaskEvent, TaskParts, node_uids};
+use crate::task::{Environment, Progress, TaskEvent, TaskParts};
 
 /// Pieces of background work done at once when there is nothing else to do.
 const BACKGROUND_PIECES_PER_STEP: usize = 8;
@@ -76,7 +76,7 @@ impl Task {
     /// Internal (the plan was checked).
     pub fn new(env: &Environment, mut parts: TaskParts) -> Result<Task, EngineError> {
         let vertex = parts.plan.vertex(parts.vertex);
-        let uid = node_uids(vertex).pop().unwrap_or_else(|| Uid::new(vertex.name.as_str()));
+        let uid = vertex.uids().pop().unwrap_or_else(|| Uid::new(vertex.name.as_str()));
         let Built { head, chain, tail } = build(env, &mut parts)?;
         Ok(Task {
             uid,

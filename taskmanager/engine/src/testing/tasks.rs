@@ -15,7 +15,7 @@ use levada_state::keyed::HeapBudget;
 use crate::function::Functions;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::RestoredState;
-use crate::task::{Environment, InputChannel, OutputEdge, Progress, Task, TaskEvent, TaskParts, node_uids};
+use crate::task::{Environment, InputChannel, OutputEdge, Progress, Task, TaskEvent, TaskParts};
 use crate::testing::{Closures, Queue, Script, SinkLog, channel, schema, sink_factory, source_factory};
 
 /// A batch of the column `n`.
@@ -99,7 +99,7 @@ impl TestTask {
         };
         let plan = Arc::new(plan);
         let id = VertexId(vertex);
-        let nodes: Vec<_> = node_uids(plan.vertex(id)).into_iter().map(|uid| Arc::new(NodeMetrics::new(uid))).collect();
+        let nodes: Vec<_> = plan.vertex(id).uids().into_iter().map(|uid| Arc::new(NodeMetrics::new(uid))).collect();
         let (mut in_queues, mut in_channels) = (Vec::new(), Vec::new());
         for _ in 0..inputs {
             let (queue, _, reader) = channel(usize::MAX);
