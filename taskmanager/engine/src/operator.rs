@@ -6,12 +6,16 @@
 
 use std::sync::Arc;
 
+use arrow::array::{AsArray, BooleanArray};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::UInt16Type;
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::time::Watermark;
 use levada_state::cold::ColdStores;
+use levada_state::format::KEY_GROUP_COLUMN;
 use levada_state::keyed::HeapBudget;
 use levada_state::snapshot::StatePart;
 
@@ -28,6 +32,19 @@ pub struct RestoredState {
     /// Its rows: shape as in `StatePart`, with `_key_group` (UInt16) before it where it is keyed. Keyed rows outside the
     /// operator's key groups may be among them and are left out by the operator.
     pub batches: Vec<RecordBatch>,
+}
+
+/// The rows of a restored batch that belong to these key groups.
+///
+/// Errors: a batch that does not note its rows' groups, in words.
+pub(crate) fn in_groups(batch: &RecordBatch, range: KeyGroupRange) -> Result<RecordBatch, String> {
+    let groups = batch.column_by_name(KEY_GROUP_COLUMN).and_then(|column| column.as_primitive_opt::<UInt16Type>());
+    let groups = groups.ok_or_else(|| format!("it has no column {KEY_GROUP_COLUMN}"))?;
+    if groups.values().iter().all(|group| range.contains(*group)) {
+        return Ok(batch.clone());
+    }
+    let mine: BooleanArray = groups.values().iter().map(|group| Some(range.contains(*group))).collect();
+    filter_record_batch(batch, &mine).map_err(|error| error.to_string())
 }
 
 /// What an operator is told when its task starts.

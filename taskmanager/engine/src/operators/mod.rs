@@ -3,6 +3,7 @@
 pub mod aggregate;
 pub(crate) mod bad_records;
 pub(crate) mod chain;
+mod event_time;
 mod filter;
 mod process;
 mod project;

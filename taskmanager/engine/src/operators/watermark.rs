@@ -3,8 +3,8 @@
 //! Invariant: a row that passes has a time between `EVENT_TIME_MIN_MS` and `EVENT_TIME_MAX_MS`, so no arithmetic on it can
 //! overflow; watermarks grow. Has no clock: whether the source is quiet is told by the task.
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMillisecondType};
+use arrow::array::Array;
+use arrow::datatypes::{DataType, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use levada_common::plan::{OperatorSpec, WatermarkSpec};
 use levada_common::time::{EVENT_TIME_MAX_MS, EVENT_TIME_MIN_MS, Watermark, is_event_time};
@@ -12,6 +12,7 @@ use levada_common::time::{EVENT_TIME_MAX_MS, EVENT_TIME_MIN_MS, Watermark, is_ev
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::bad_records::BadRecords;
+use crate::operators::event_time::event_times;
 
 /// `watermark` of a source: largest time seen − disorder − 1 ms, said again once it grew by the step.
 struct WatermarkMaker {
@@ -50,12 +51,9 @@ pub(crate) fn build(spec: &OperatorSpec, watermark: &WatermarkSpec) -> Result<Bo
     }))
 }
 
-/// The event times of a batch's column; those of nulls are undefined.
+/// The event times of a batch's column, whose type was checked when the operator was built.
 fn times(column: &dyn Array) -> &[i64] {
-    match column.data_type() {
-        DataType::Int64 => column.as_primitive::<Int64Type>().values(),
-        _ => column.as_primitive::<TimestampMillisecondType>().values(),
-    }
+    event_times(column).expect("the column is INT64 or TIMESTAMP")
 }
 
 impl WatermarkMaker {

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
-use arrow::compute::filter_record_batch;
-use arrow::datatypes::UInt16Type;
+use arrow::array::{Array, ArrayRef};
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
-use levada_state::format::KEY_GROUP_COLUMN;
 
 use super::shape::Shape;
 use crate::error::EngineError;
-use crate::operator::RestoredState;
+use crate::operator::{RestoredState, in_groups};
 
 /// Rows of a restored state: the columns of `Shape::pieces`, in that order.
 pub(super) struct RestoredRows {
@@ -38,7 +35,7 @@ pub(super) fn restored_rows(
             return Err(refuse(shape, &found.name, reason));
         }
         for batch in &found.batches {
-            let batch = in_groups(shape, state, key_groups, batch)?;
+            let batch = in_groups(batch, key_groups).map_err(|reason| refuse(shape, state, reason))?;
             if batch.num_rows() > 0 {
                 rows.push(split_columns(shape, state, &batch)?);
             }
@@ -49,16 +46,6 @@ pub(super) fn restored_rows(
 
 fn refuse(shape: &Shape, state: &str, reason: impl Into<String>) -> EngineError {
     EngineError::Restore { uid: shape.uid.clone(), state: state.into(), reason: reason.into() }
-}
-
-fn in_groups(shape: &Shape, state: &str, range: KeyGroupRange, batch: &RecordBatch) -> Result<RecordBatch, EngineError> {
-    let groups = batch.column_by_name(KEY_GROUP_COLUMN).and_then(|column| column.as_primitive_opt::<UInt16Type>());
-    let groups = groups.ok_or_else(|| refuse(shape, state, format!("it has no column {KEY_GROUP_COLUMN}")))?;
-    if groups.values().iter().all(|group| range.contains(*group)) {
-        return Ok(batch.clone());
-    }
-    let mine: BooleanArray = groups.values().iter().map(|group| Some(range.contains(*group))).collect();
-    filter_record_batch(batch, &mine).map_err(|source| shape.kernel(source))
 }
 
 fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<RestoredRows, EngineError> {

@@ -10,9 +10,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray};
+use arrow::array::ArrayRef;
 use arrow::buffer::ScalarBuffer;
-use arrow::datatypes::{DataType, Int64Type, Schema, TimestampMillisecondType};
+use arrow::datatypes::Schema;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{OperatorSpec, ProcessSpec};
@@ -23,6 +23,7 @@ use levada_state::snapshot::StatePart;
 use crate::error::EngineError;
 use crate::function::{FiredTimers, Function, FunctionContext, FunctionError, Functions, Inner, Output, Rows, TimerKind};
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::event_time::event_times;
 use guard::guarded;
 
 /// Most timers that a function gets at once.
@@ -109,11 +110,7 @@ impl Process {
     }
 
     fn row_times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
-        let column = batch.column(self.event_time?);
-        Some(match column.data_type() {
-            DataType::Int64 => column.as_primitive::<Int64Type>().values().clone(),
-            _ => column.as_primitive::<TimestampMillisecondType>().values().clone(),
-        })
+        event_times(batch.column(self.event_time?)).cloned()
     }
 }
 

@@ -2,23 +2,21 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray};
-use arrow::compute::filter_record_batch;
-use arrow::datatypes::UInt16Type;
+use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::ProcessSpec;
 use levada_common::types::Column;
 use levada_state::descriptor::{BindError, Binder, Descriptor, StateId};
-use levada_state::format::{KEY_GROUP_COLUMN, KEY_PREFIX};
+use levada_state::format::KEY_PREFIX;
 use levada_state::keyed::{KeyedOptions, KeyedState};
 use levada_state::operator_state::OperatorStates;
 use levada_state::timers::{TimerKind, Timers};
 
 use crate::error::EngineError;
 use crate::function::{Function, Inner};
-use crate::operator::{OperatorContext, RestoredState};
+use crate::operator::{OperatorContext, RestoredState, in_groups};
 
 /// Binds keyed states to keys and all others to the operator.
 struct Both<'a> {
@@ -88,7 +86,7 @@ pub(super) fn restore(
 fn restore_timers(inner: &mut Inner, kind: TimerKind, own: KeyGroupRange, batches: &[RecordBatch]) -> Result<(), String> {
     let mut parts = Vec::with_capacity(batches.len());
     for batch in batches {
-        let batch = own_rows(batch, own)?;
+        let batch = in_groups(batch, own)?;
         let keys = key_columns(&batch, &inner.key_columns)?;
         let mut ids = Vec::new();
         inner.keyed.intern(&keys, batch.num_rows(), &mut ids);
@@ -111,14 +109,6 @@ fn word(kind: TimerKind) -> &'static str {
         TimerKind::Event => "event",
         TimerKind::Processing => "processing",
     }
-}
-
-/// The rows of the subtask's key groups.
-fn own_rows(batch: &RecordBatch, own: KeyGroupRange) -> Result<RecordBatch, String> {
-    let groups = batch.column_by_name(KEY_GROUP_COLUMN).and_then(|column| column.as_primitive_opt::<UInt16Type>());
-    let groups = groups.ok_or_else(|| format!("it has no column {KEY_GROUP_COLUMN}"))?;
-    let mine: BooleanArray = groups.values().iter().map(|group| Some(own.contains(*group))).collect();
-    filter_record_batch(batch, &mine).map_err(|error| error.to_string())
 }
 
 fn key_columns(batch: &RecordBatch, keys: &[Column]) -> Result<Vec<ArrayRef>, String> {

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::{DataType, Int64Type, TimestampMillisecondType};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::time::is_event_time;
 
 use super::Window;
+use crate::operators::event_time::event_times;
 
 /// Where windows come from.
 #[derive(Debug, Clone)]
@@ -126,11 +126,8 @@ fn times(column: &ArrayRef) -> Result<&[i64], String> {
     if column.null_count() > 0 {
         return Err("a row has no event time, which the watermark operator lets no row have".into());
     }
-    match column.data_type() {
-        DataType::Int64 => Ok(column.as_primitive::<Int64Type>().values()),
-        DataType::Timestamp(_, _) => Ok(column.as_primitive::<TimestampMillisecondType>().values()),
-        other => Err(format!("event time is TIMESTAMP or INT64, not {other}")),
-    }
+    let times = event_times(column).ok_or_else(|| format!("event time is TIMESTAMP or INT64, not {}", column.data_type()))?;
+    Ok(times)
 }
 
 /// The least and the greatest of at least one value.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Int64Array, TimestampMillisecondArray};
-use arrow::datatypes::Schema;
+use arrow::array::{AsArray, Int64Array, TimestampMillisecondArray};
+use arrow::datatypes::{Int64Type, Schema};
 use levada_common::time::{EVENT_TIME_MAX_MS, EVENT_TIME_MIN_MS};
 use proptest::prelude::*;
 
