@@ -48,112 +48,110 @@ impl Columns {
     }
 }
 
-macro_rules! adapter {
-    ($(#[$doc:meta])* $name:ident<$function:ident>) => {
-        $(#[$doc])*
-        pub struct $name<F> {
-            columns: Columns,
-            function: PhantomData<fn() -> F>,
-        }
+/// What an adapter's function keeps by key, and how a value gets into it.
+pub trait Accumulating: Send + 'static {
+    /// The handle of the one state.
+    type State: Send + 'static;
+    /// A value.
+    type Input: StateType;
+    /// What goes out for it.
+    type Output: StateType;
 
-        impl<F> Default for $name<F> {
-            fn default() -> Self {
-                Self { columns: Columns::default(), function: PhantomData }
-            }
-        }
-    };
+    /// Binds the state.
+    fn bind(binder: &mut dyn Binder) -> Result<Self::State, BindError>;
+
+    /// Takes a value into the current key's state and answers the result so far.
+    fn step(state: &Self::State, ctx: &mut KeyedContext<'_>, next: Self::Input) -> Result<Self::Output, FunctionError>;
 }
 
-adapter!(
-    /// A [`ReduceFunction`] at work.
-    Reducing<ReduceFunction>
-);
-adapter!(
-    /// A [`FoldFunction`] at work.
-    Folding<FoldFunction>
-);
-adapter!(
-    /// An [`AggregateFunction`] at work.
-    Aggregating<AggregateFunction>
-);
+/// A function of one of the kinds below, at work.
+pub struct Adapter<A> {
+    columns: Columns,
+    kind: PhantomData<fn() -> A>,
+}
 
-impl<F: ReduceFunction> KeyedProcessFunction for Reducing<F> {
-    type States = ReducingState<F::Value>;
+impl<A> Default for Adapter<A> {
+    fn default() -> Self {
+        Self { columns: Columns::default(), kind: PhantomData }
+    }
+}
+
+impl<A: Accumulating> KeyedProcessFunction for Adapter<A> {
+    type States = A::State;
 
     fn bind(binder: &mut dyn Binder) -> Result<Self::States, BindError> {
+        A::bind(binder)
+    }
+
+    fn open(&mut self, context: &FunctionContext) -> Result<(), FunctionError> {
+        self.columns = Columns::of(context);
+        Ok(())
+    }
+
+    fn process(
+        &mut self,
+        state: &Self::States,
+        rows: Rows<'_>,
+        ctx: &mut KeyedContext<'_>,
+        out: &mut Output,
+    ) -> Result<(), FunctionError> {
+        self.columns.map(rows, ctx, out, |ctx, next| A::step(state, ctx, next))
+    }
+}
+
+/// A [`ReduceFunction`].
+pub struct Reducing<F>(PhantomData<fn() -> F>);
+
+impl<F: ReduceFunction> Accumulating for Reducing<F> {
+    type State = ReducingState<F::Value>;
+    type Input = F::Value;
+    type Output = F::Value;
+
+    fn bind(binder: &mut dyn Binder) -> Result<Self::State, BindError> {
         ReducingStateDescriptor::new("reduced", F::reduce).bind(binder)
     }
 
-    fn open(&mut self, context: &FunctionContext) -> Result<(), FunctionError> {
-        self.columns = Columns::of(context);
-        Ok(())
-    }
-
-    fn process(
-        &mut self,
-        state: &Self::States,
-        rows: Rows<'_>,
-        ctx: &mut KeyedContext<'_>,
-        out: &mut Output,
-    ) -> Result<(), FunctionError> {
-        self.columns.map(rows, ctx, out, |ctx, next: F::Value| {
-            state.add(ctx, next)?;
-            Ok(state.get(ctx)?.expect("something was added").clone())
-        })
+    fn step(state: &Self::State, ctx: &mut KeyedContext<'_>, next: F::Value) -> Result<F::Value, FunctionError> {
+        state.add(ctx, next)?;
+        Ok(state.get(ctx)?.expect("something was added").clone())
     }
 }
 
-impl<F: FoldFunction> KeyedProcessFunction for Folding<F> {
-    type States = FoldingState<F::Input, F::Accumulator>;
+/// A [`FoldFunction`].
+pub struct Folding<F>(PhantomData<fn() -> F>);
 
-    fn bind(binder: &mut dyn Binder) -> Result<Self::States, BindError> {
+impl<F: FoldFunction> Accumulating for Folding<F> {
+    type State = FoldingState<F::Input, F::Accumulator>;
+    type Input = F::Input;
+    type Output = F::Accumulator;
+
+    fn bind(binder: &mut dyn Binder) -> Result<Self::State, BindError> {
         FoldingStateDescriptor::new("folded", F::initial(), F::fold).bind(binder)
     }
 
-    fn open(&mut self, context: &FunctionContext) -> Result<(), FunctionError> {
-        self.columns = Columns::of(context);
-        Ok(())
-    }
-
-    fn process(
-        &mut self,
-        state: &Self::States,
-        rows: Rows<'_>,
-        ctx: &mut KeyedContext<'_>,
-        out: &mut Output,
-    ) -> Result<(), FunctionError> {
-        self.columns.map(rows, ctx, out, |ctx, next: F::Input| {
-            state.add(ctx, next)?;
-            Ok(state.get(ctx)?.expect("something was added").clone())
-        })
+    fn step(state: &Self::State, ctx: &mut KeyedContext<'_>, next: F::Input) -> Result<F::Accumulator, FunctionError> {
+        state.add(ctx, next)?;
+        Ok(state.get(ctx)?.expect("something was added").clone())
     }
 }
 
-impl<A> KeyedProcessFunction for Aggregating<A>
+/// An [`AggregateFunction`].
+pub struct Aggregating<A>(PhantomData<fn() -> A>);
+
+impl<A> Accumulating for Aggregating<A>
 where
     A: AggregateFunction<Input: StateType, Output: StateType> + Default,
 {
-    type States = AggregatingState<A>;
+    type State = AggregatingState<A>;
+    type Input = A::Input;
+    type Output = A::Output;
 
-    fn bind(binder: &mut dyn Binder) -> Result<Self::States, BindError> {
+    fn bind(binder: &mut dyn Binder) -> Result<Self::State, BindError> {
         AggregatingStateDescriptor::new("aggregated", A::default()).bind(binder)
     }
 
-    fn open(&mut self, context: &FunctionContext) -> Result<(), FunctionError> {
-        self.columns = Columns::of(context);
-        Ok(())
-    }
-
-    fn process(
-        &mut self,
-        state: &Self::States,
-        rows: Rows<'_>,
-        ctx: &mut KeyedContext<'_>,
-        out: &mut Output,
-    ) -> Result<(), FunctionError> {
-        self.columns.map(rows, ctx, out, |ctx, next: A::Input| {
-            state.add(ctx, next)?;
-            Ok(state.get(ctx)?.expect("something was added"))
-        })
+    fn step(state: &Self::State, ctx: &mut KeyedContext<'_>, next: A::Input) -> Result<A::Output, FunctionError> {
+        state.add(ctx, next)?;
+        Ok(state.get(ctx)?.expect("something was added"))
     }
 }

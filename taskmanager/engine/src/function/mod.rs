@@ -14,7 +14,6 @@ mod registered;
 mod rows;
 mod traits;
 
-pub use adapters::{Aggregating, Folding, Reducing};
 pub use context::{FlatMapContext, FunctionContext, KeyedContext, TimerKind};
 pub use error::FunctionError;
 pub use output::{Builder, Cell, Output, Row};

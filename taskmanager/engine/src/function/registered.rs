@@ -9,7 +9,7 @@ use levada_common::types::Column;
 use levada_state::descriptor::{BindError, Binder, Recorder};
 use levada_state::types::{StateType, TypeError};
 
-use super::adapters::{Aggregating, Folding, Reducing};
+use super::adapters::{Accumulating, Adapter, Aggregating, Folding, Reducing};
 use super::erased::{Broadcast, FlatMap, Function, Keyed};
 use super::error::FunctionError;
 use super::traits::{
@@ -99,20 +99,14 @@ impl RegisteredFunction {
     ///
     /// Errors: as `keyed_process`; inputs or outputs that are not the columns of its value.
     pub fn reduce<F: ReduceFunction>(declaration: FunctionDeclaration) -> Result<Self, RegistrationError> {
-        check::<F::Value>(&declaration, "input", &declaration.inputs)?;
-        check::<F::Value>(&declaration, "output", &declaration.outputs)?;
-        let create: Create = Arc::new(|_| Ok(Box::new(Keyed::new(Reducing::<F>::default()))));
-        Self::new(declaration, FunctionKind::Reduce, Reducing::<F>::bind, create)
+        Self::accumulating::<Reducing<F>>(declaration, FunctionKind::Reduce)
     }
 
     /// A fold. It has no instance and no options.
     ///
     /// Errors: as `keyed_process`; inputs or outputs that are not the columns of its input and accumulator.
     pub fn fold<F: FoldFunction>(declaration: FunctionDeclaration) -> Result<Self, RegistrationError> {
-        check::<F::Input>(&declaration, "input", &declaration.inputs)?;
-        check::<F::Accumulator>(&declaration, "output", &declaration.outputs)?;
-        let create: Create = Arc::new(|_| Ok(Box::new(Keyed::new(Folding::<F>::default()))));
-        Self::new(declaration, FunctionKind::Fold, Folding::<F>::bind, create)
+        Self::accumulating::<Folding<F>>(declaration, FunctionKind::Fold)
     }
 
     /// An aggregate. It has no options.
@@ -122,10 +116,14 @@ impl RegisteredFunction {
     where
         A: AggregateFunction<Input: StateType, Output: StateType> + Default,
     {
+        Self::accumulating::<Aggregating<A>>(declaration, FunctionKind::Aggregate)
+    }
+
+    fn accumulating<A: Accumulating>(declaration: FunctionDeclaration, kind: FunctionKind) -> Result<Self, RegistrationError> {
         check::<A::Input>(&declaration, "input", &declaration.inputs)?;
         check::<A::Output>(&declaration, "output", &declaration.outputs)?;
-        let create: Create = Arc::new(|_| Ok(Box::new(Keyed::new(Aggregating::<A>::default()))));
-        Self::new(declaration, FunctionKind::Aggregate, Aggregating::<A>::bind, create)
+        let create: Create = Arc::new(|_| Ok(Box::new(Keyed::new(Adapter::<A>::default()))));
+        Self::new(declaration, kind, A::bind, create)
     }
 
     /// What it declares, its states among it.
