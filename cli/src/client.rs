@@ -19,6 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a lost JobManager is looked for again while a job is watched.
 const RECONNECT_EVERY: Duration = Duration::from_millis(500);
 
+/// Times that a call is sent again.
+const REPEATS_MAX: u32 = 3;
+
 /// How long a lost JobManager is looked for.
 const RECONNECT_FOR: Duration = Duration::from_secs(30);
 
@@ -71,6 +74,24 @@ fn readable(status: &Status) -> anyhow::Error {
     }
 }
 
+/// Calls that carry a request id, of which one thing comes however often they are sent, are sent again a few times.
+#[derive(Default)]
+struct Repeats(u32);
+
+impl Repeats {
+    /// Waits until the call may be sent again.
+    ///
+    /// Errors: the call's own, where the JobManager was reached, or has not been too often.
+    async fn wait(&mut self, status: Status) -> anyhow::Result<()> {
+        if status.code() != Code::Unavailable || self.0 == REPEATS_MAX {
+            return Err(readable(&status));
+        }
+        self.0 += 1;
+        tokio::time::sleep(RECONNECT_EVERY).await;
+        Ok(())
+    }
+}
+
 impl Client {
     /// Connects to `address` (`host:port`).
     pub async fn connect(address: &str) -> anyhow::Result<Self> {
@@ -109,15 +130,11 @@ impl Client {
             from: restore.from,
             drop_state: restore.drop_state,
         };
-        let mut tries = 0;
+        let mut repeats = Repeats::default();
         loop {
             match self.inner.submit_job(request.clone()).await {
                 Ok(response) => return Ok(response.into_inner().job_id),
-                Err(status) if status.code() == Code::Unavailable && tries < 3 => {
-                    tries += 1;
-                    tokio::time::sleep(RECONNECT_EVERY).await;
-                }
-                Err(status) => return Err(readable(&status)),
+                Err(status) => repeats.wait(status).await?,
             }
         }
     }
@@ -148,21 +165,15 @@ impl Client {
             stop: afterwards != Afterwards::GoesOn,
             drain: afterwards == Afterwards::Drains,
         };
-        let mut tries = 0;
-        loop {
+        let mut repeats = Repeats::default();
+        let response = loop {
             match self.inner.trigger_savepoint(request.clone()).await {
-                Ok(response) => {
-                    let response = response.into_inner();
-                    let savepoint = response.savepoint.context("the JobManager answered without a savepoint")?;
-                    return Ok((response.job_id, savepoint));
-                }
-                Err(status) if status.code() == Code::Unavailable && tries < 3 => {
-                    tries += 1;
-                    tokio::time::sleep(RECONNECT_EVERY).await;
-                }
-                Err(status) => return Err(readable(&status)),
+                Ok(response) => break response.into_inner(),
+                Err(status) => repeats.wait(status).await?,
             }
-        }
+        };
+        let savepoint = response.savepoint.context("the JobManager answered without a savepoint")?;
+        Ok((response.job_id, savepoint))
     }
 
     /// Takes a savepoint and waits for its end. Errors: it failed.
