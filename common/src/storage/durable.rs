@@ -31,6 +31,9 @@ pub fn create_dir_durably(path: &Path) -> io::Result<()> {
     create_dir_on(&RealFileSystem, path)
 }
 
+/// ENOTDIR.
+const NOT_A_DIRECTORY: i32 = 20;
+
 /// The directory that holds `path`.
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -112,9 +115,8 @@ fn create_dir_on(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
         Ok(()) => fs.sync_dir(parent(path)),
         // Another task was faster; whether it has synced yet is not known.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs.is_dir(path) => fs.sync_dir(parent(path)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(io::Error::new(io::ErrorKind::NotADirectory, format!("\"{}\" is not a directory", path.display())))
-        }
+        // What is there is a file: no one may take this for "the file to be written exists".
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io::Error::from_raw_os_error(NOT_A_DIRECTORY)),
         Err(error) => Err(error),
     }
 }

@@ -64,7 +64,7 @@ async fn g05_a_directory_that_cannot_be_used_is_refused_at_submission() -> anyho
     std::fs::write(&file, "")?;
     rig.proxy.set(|_, target| if target.contains("guarded") { Fate::Status(403) } else { Fate::Pass });
     for (dir, words) in [
-        (format!("file://{}/below", file.display()), vec!["is not a directory", "file/below"]),
+        (format!("file://{}/below", file.display()), vec!["os error 20", "file/below"]),
         ("file:///proc/levada".into(), vec!["os error", "/proc/levada"]),
         ("s3://no-such-bucket/levada".into(), vec!["NoSuchBucket", "s3://no-such-bucket/levada"]),
         ("s3://levada/guarded".into(), vec!["access denied", "s3://levada/guarded"]),
