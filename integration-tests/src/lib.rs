@@ -11,6 +11,7 @@ pub mod process;
 pub mod proxy;
 pub mod python;
 pub mod queries;
+pub mod report;
 pub mod services;
 pub mod streams;
 pub mod text;

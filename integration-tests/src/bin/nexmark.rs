@@ -12,7 +12,7 @@ use levada::cluster::{Embedded, EmbeddedOptions};
 use levada_integration_tests::nodes::tally::{self, Totals};
 use levada_integration_tests::queries::{NAMES, Query};
 use levada_integration_tests::text::Text;
-use levada_integration_tests::usage;
+use levada_integration_tests::{report, usage};
 use levada_taskmanager::Observer;
 use serde_json::json;
 
@@ -86,13 +86,7 @@ fn main() -> anyhow::Result<()> {
     }
     let report =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(&query, &graph))?;
-    if arguments.json {
-        println!("{report}");
-    } else {
-        for (key, value) in report.as_object().expect("a report is an object") {
-            println!("{key:26} {value}");
-        }
-    }
+    report::print(&report, arguments.json);
     Ok(())
 }
 

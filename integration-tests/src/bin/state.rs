@@ -11,7 +11,7 @@ use levada::cluster::{Embedded, EmbeddedOptions};
 use levada_integration_tests::keyed::{self, KINDS, Readings};
 use levada_integration_tests::nodes::rmw::{self, Marks, Usage};
 use levada_integration_tests::nodes::tally::{self, Totals};
-use levada_integration_tests::usage;
+use levada_integration_tests::{report, usage};
 use serde_json::json;
 
 #[global_allocator]
@@ -89,13 +89,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     arguments.check()?;
     let report = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(&arguments))?;
-    if arguments.json {
-        println!("{report}");
-    } else {
-        for (key, value) in report.as_object().expect("a report is an object") {
-            println!("{key:26} {value}");
-        }
-    }
+    report::print(&report, arguments.json);
     Ok(())
 }
 

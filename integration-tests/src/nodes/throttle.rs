@@ -1,7 +1,7 @@
-//! Test sinks that misbehave on demand: `slow: { control: FILE }`, `quota: { control: FILE }` and `failing: { control: FILE }`.
+//! Test sinks that misbehave on demand: `slow: { control: FILE }` and `failing: { control: FILE }`.
 //!
 //! `slow` takes as many rows a second as its control file says, read again at every batch (no file or no number: all there
-//! are; 0: none). `quota` takes so many rows in all. `failing` fails its task when its control file exists, and removes it. Both throw rows away.
+//! are; 0: none). `failing` fails its task when its control file exists, and removes it. Both throw rows away.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,15 +23,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub fn sinks() -> Vec<(CustomSink, SinkFactory)> {
     let declare =
         |name: &str| CustomSink { name: name.into(), options: vec!["control".into()], changelog: true, exactly_once: false };
-    let quota: SinkFactory = Arc::new(|spec| {
-        Ok(Box::new(Quota { control: control(spec)?, context: None, taken: 0, next_look: Instant::now() }) as Box<dyn Sink>)
-    });
     let slow: SinkFactory = Arc::new(|spec| {
         let control = control(spec)?;
         Ok(Box::new(Slow { control, context: None, free_at: Instant::now(), next_look: Instant::now() }) as Box<dyn Sink>)
     });
     let failing: SinkFactory = Arc::new(|spec| Ok(Box::new(Failing { control: control(spec)?, context: None }) as Box<dyn Sink>));
-    vec![(declare("slow"), slow), (declare("quota"), quota), (declare("failing"), failing)]
+    vec![(declare("slow"), slow), (declare("failing"), failing)]
 }
 
 fn control(spec: &SinkSpec) -> Result<PathBuf, EngineError> {
@@ -84,48 +81,6 @@ impl Sink for Slow {
         if let Some(rate) = self.rate().filter(|rate| *rate > 0.0) {
             self.free_at = Instant::now() + Duration::from_secs_f64(batch.num_rows() as f64 / rate);
         }
-        Ok(())
-    }
-
-    fn prepare(&mut self, _checkpoint: CheckpointId) -> Result<Prepared, EngineError> {
-        Ok(Prepared::default())
-    }
-
-    fn commit(&mut self, _checkpoint: CheckpointId) -> Result<(), EngineError> {
-        Ok(())
-    }
-}
-
-struct Quota {
-    control: PathBuf,
-    context: Option<SinkContext>,
-    taken: u64,
-    next_look: Instant,
-}
-
-impl Sink for Quota {
-    fn open(&mut self, context: SinkContext, _restored: Vec<String>) -> Result<(), EngineError> {
-        self.context = Some(context);
-        Ok(())
-    }
-
-    fn is_ready(&mut self) -> bool {
-        let quota = fs::read_to_string(&self.control).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        let ready = quota.is_none_or(|quota| self.taken < quota);
-        let now = Instant::now();
-        if !ready && now >= self.next_look {
-            self.next_look = now + LOOK_AGAIN;
-            let waker = self.context.as_ref().expect("opened").waker.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(LOOK_AGAIN).await;
-                waker.wake();
-            });
-        }
-        ready
-    }
-
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), EngineError> {
-        self.taken += batch.num_rows() as u64;
         Ok(())
     }
 
