@@ -3,6 +3,8 @@
 //! Made by `levada-sql`'s planner, kept and scheduled by the JobManager, deployed to TaskManagers as JSON.
 //! Invariant: whatever stands here is valid; a task finds no unknown column, type or connector in it.
 
+mod join;
+
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate_state::state_columns;
@@ -12,6 +14,8 @@ use crate::function::FunctionDeclaration;
 use crate::ids::{Uid, VertexId};
 use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
+
+pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
 pub const PLAN_VERSION: u32 = 1;
@@ -244,6 +248,19 @@ pub enum OperatorKind {
     Aggregate(AggregateSpec),
     /// Hands rows to a function that the TaskManager's binary brings.
     Process(Box<ProcessSpec>),
+    /// Joins the rows of two inputs.
+    Join(Box<JoinSpec>),
+}
+
+impl OperatorKind {
+    /// What the second input carries, where there is one.
+    pub fn second_input(&self) -> Option<&StreamSchema> {
+        match self {
+            Self::Process(spec) => spec.broadcast.as_ref(),
+            Self::Join(spec) => Some(&spec.right),
+            Self::Watermark(_) | Self::Filter { .. } | Self::Project { .. } | Self::Aggregate(_) => None,
+        }
+    }
 }
 
 /// A function in its place.
@@ -448,8 +465,8 @@ pub struct Edge {
     pub from: VertexId,
     /// The receiving vertex.
     pub to: VertexId,
-    /// Which input of the receiver's first operator, from 0; a union's inputs are all input 0, yet edges of their own; rows
-    /// that are broadcast are input 1.
+    /// Which input of the receiver's first operator, from 0; a union's inputs are all input 0, yet edges of their own. Input 1 is
+    /// the right side of a join, or what is broadcast to a function.
     pub input: u32,
     /// Who gets which row.
     pub partition: Partition,

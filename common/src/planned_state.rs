@@ -4,7 +4,7 @@
 
 use crate::checkpoint::StateKind;
 use crate::ids::{Uid, VertexId};
-use crate::plan::{AggregateSpec, OperatorKind, OperatorSpec, Plan, Vertex, WindowSpec};
+use crate::plan::{AggregateSpec, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, Vertex, WindowSpec};
 use crate::state_schema::StateSchema;
 
 /// Name of a source's positions.
@@ -13,7 +13,7 @@ pub const SPLITS: &str = "splits";
 /// Name of what a sink has prepared.
 pub const TRANSACTIONS: &str = "transactions";
 
-/// Name of how far event time had come in a window.
+/// Name of how far event time had come in a window or a join.
 pub const WATERMARK: &str = "watermark";
 
 /// A state of one operator of a plan.
@@ -82,7 +82,16 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => Vec::new(),
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
         OperatorKind::Process(spec) => spec.states().into_iter().map(|state| (state.name, state.kind, state.schema)).collect(),
+        OperatorKind::Join(spec) => of_join(spec, operator),
     }
+}
+
+fn of_join(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
+    let [left, right] = [(JoinSide::Left, &operator.input), (JoinSide::Right, &spec.right)].map(|(side, input)| {
+        let state = spec.state(side, input);
+        (state.name, state.kind, state.schema)
+    });
+    vec![left, right, (WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default())]
 }
 
 fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {

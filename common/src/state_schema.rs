@@ -30,6 +30,8 @@ pub enum StateShape {
     Timers,
     /// Accumulators of the engine's own aggregates.
     Accumulators,
+    /// Rows that an operator keeps until they meet others: any number of a key, in no order.
+    Rows,
 }
 
 impl StateShape {
@@ -45,6 +47,7 @@ impl StateShape {
             Self::Folding => "folding",
             Self::Timers => "timers",
             Self::Accumulators => "accumulators",
+            Self::Rows => "rows",
         }
     }
 }

@@ -15,15 +15,15 @@ pub struct Bid {
     pub time_ms: i64,
 }
 
-fn draw(n: u64, k: u64) -> u64 {
+pub(crate) fn draw(n: u64, k: u64) -> u64 {
     mix((8 * n + k + 1).wrapping_mul(GOLDEN))
 }
 
-fn below(bits: u64, bound: u64) -> u64 {
+pub(crate) fn below(bits: u64, bound: u64) -> u64 {
     (bits * bound) >> 32
 }
 
-fn last_auction(n: u64) -> u64 {
+pub(crate) fn last_auction(n: u64) -> u64 {
     let (epoch, offset) = (n / 50, n % 50);
     match offset {
         0 => (3 * epoch).saturating_sub(1),

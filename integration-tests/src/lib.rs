@@ -1,6 +1,7 @@
 //! What the integration tests, the simulation and the benchmark programs share: test nodes, clusters of real processes,
 //! streams with known results.
 
+pub mod auctions;
 pub mod bids;
 pub mod digest;
 pub mod feed;

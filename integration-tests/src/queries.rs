@@ -1,11 +1,17 @@
-//! The benchmark queries as job graphs: what a user would write, with the sink `tally` in the place of a real one.
+//! The benchmark queries as job graphs: what a user would write, with the sink `tally` in the place of a real one. Those that
+//! join are the examples themselves, with other settings and that sink.
 
 use std::fmt::Write;
+
+use levada_common::graph::{GraphCheckpoint, parse};
+use levada_common::human::HumanDuration;
+use levada_common::plan::BackendKind;
+use serde_json::json;
 
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// `q0`, `q1`, `q2`, `q7`, `q7k`, `q12e` or `words`.
+    /// One of `NAMES`.
     pub name: String,
     /// State backend.
     pub backend: String,
@@ -22,13 +28,16 @@ pub struct Query {
 }
 
 /// The queries that there are.
-pub const NAMES: [&str; 7] = ["q0", "q1", "q2", "q7", "q7k", "q12e", "words"];
+pub const NAMES: [&str; 10] = ["q0", "q1", "q2", "q7", "q7k", "q8", "q9", "q12e", "q20", "words"];
 
 const HIGHEST_BID: &str = "order by price desc, dateTime, auction, bidder";
 
 impl Query {
     /// The job graph, as YAML; `None` where there is no such query.
     pub fn graph(&self) -> Option<String> {
+        if let Some(example) = self.example() {
+            return Some(self.adapted(example));
+        }
         let transforms = self.transforms()?;
         let (last, hash, last_by) = self.output()?;
         let mut yaml = format!(
@@ -56,6 +65,42 @@ impl Query {
         }
         let _ = writeln!(yaml, "sinks:\n  out:\n    inputs: [{last}]\n    tally: {{ hash: [{hash}]{last_by} }}");
         Some(yaml)
+    }
+
+    /// The example of this query, where it has one.
+    fn example(&self) -> Option<&'static str> {
+        Some(match self.name.as_str() {
+            "q8" => include_str!("../../examples/nexmark/q8.yaml"),
+            "q9" => include_str!("../../examples/nexmark/q9.yaml"),
+            "q20" => include_str!("../../examples/nexmark/q20.yaml"),
+            _ => return None,
+        })
+    }
+
+    /// An example with the query's settings, so many events, and the sink `tally`.
+    fn adapted(&self, example: &str) -> String {
+        let mut graph = parse(example).expect("the examples are good jobs");
+        let backends = [BackendKind::Memory, BackendKind::Fs, BackendKind::Rocksdb];
+        graph.settings.parallelism = Some(self.parallelism);
+        graph.settings.backend = backends.into_iter().find(|backend| backend.name() == self.backend);
+        graph.settings.checkpoint = self.checkpoint.as_ref().map(|interval| GraphCheckpoint {
+            interval_ms: interval.parse().ok().map(|interval: HumanDuration| Some(interval.as_ms())),
+            dir: self.dir.as_ref().map(|dir| format!("file://{dir}")),
+            ..GraphCheckpoint::default()
+        });
+        for source in &mut graph.sources {
+            source.options.insert("events".into(), self.events.into());
+        }
+        let (_, hash, last_by) = self.output().expect("every query has an output");
+        for sink in &mut graph.sinks {
+            let hash: Vec<&str> = hash.split(", ").collect();
+            sink.connector = "tally".into();
+            sink.options = [("hash".to_string(), json!(hash))].into_iter().collect();
+            if !last_by.is_empty() {
+                sink.options.insert("last_by".into(), json!(["auction"]));
+            }
+        }
+        graph.to_yaml()
     }
 
     fn transforms(&self) -> Option<String> {
@@ -129,7 +174,10 @@ impl Query {
             "q1" => ("converted", "auction, bidder, price, dateTime", ""),
             "q2" => ("chosen", "auction, price", ""),
             "q7" | "q7k" => ("highest", "auction, bidder, price, dateTime", ""),
+            "q8" => ("new_sellers", "id, name", ""),
+            "q9" => ("winning", "auction, bidder, price", ", last_by: [auction]"),
             "q12e" => ("counts", "bidder, bids, window_end", ""),
+            "q20" => ("bids_with_auctions", "auction, bidder, price, bid_time", ""),
             "words" => ("counts", "word, n", ", last_by: [word]"),
             _ => return None,
         })

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use levada_common::fault::{Failure, Faulty};
 use levada_common::ids::{AttemptId, TaskId, TaskManagerId};
-use levada_common::plan::{Edge, Plan};
+use levada_common::plan::{Edge, Partition, Plan};
 use levada_engine::channel::{ChannelReader, ChannelWriter};
+use levada_engine::gate::input::ChannelRole;
 use levada_engine::task::{InputChannel, OutputEdge};
 use tokio_util::sync::CancellationToken;
 
@@ -69,6 +70,7 @@ pub struct Wiring {
 /// A receiving end and its place among its task's inputs.
 struct PlacedReader {
     place: (u32, u32, u32),
+    role: ChannelRole,
     reader: Box<dyn ChannelReader>,
 }
 
@@ -91,7 +93,8 @@ pub fn wire(wiring: &WiringPlan<'_>) -> Result<Wiring, Failure> {
                 channels.extend(writer);
                 if let Some(reader) = reader {
                     let place = (edge.input, index as u32, from);
-                    readers.entry(TaskId::new(edge.to, to)).or_default().push(PlacedReader { place, reader });
+                    let role = ChannelRole { input: edge.input as usize, is_broadcast: edge.partition == Partition::Broadcast };
+                    readers.entry(TaskId::new(edge.to, to)).or_default().push(PlacedReader { place, role, reader });
                 }
             }
             if let Some(ends) = made.ends.get_mut(&TaskId::new(edge.from, from)) {
@@ -102,7 +105,7 @@ pub fn wire(wiring: &WiringPlan<'_>) -> Result<Wiring, Failure> {
     for (task, mut placed) in readers {
         placed.sort_by_key(|reader| reader.place);
         let ends = made.ends.get_mut(&task).expect("a reader is made for tasks that run here only");
-        ends.inputs = placed.into_iter().map(|placed| InputChannel { input: placed.place.0, reader: placed.reader }).collect();
+        ends.inputs = placed.into_iter().map(|PlacedReader { role, reader, .. }| InputChannel { role, reader }).collect();
     }
     Ok(made)
 }

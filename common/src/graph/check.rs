@@ -56,8 +56,10 @@ type Reader<'g> = (&'static str, &'g Uid, &'static str, &'g [Uid]);
 
 fn readers(graph: &JobGraph) -> Vec<Reader<'_>> {
     let transforms = graph.transforms.iter().flat_map(|node| {
+        let with = node.join.as_ref().map_or(&[][..], |join| join.with.as_slice());
         [
             ("transforms", &node.uid, "inputs", node.inputs.as_slice()),
+            ("transforms", &node.uid, "join.with", with),
             ("transforms", &node.uid, "broadcast", node.broadcast.as_slice()),
         ]
     });

@@ -4,6 +4,7 @@
 //! reports into the same list of errors. Every defect has the path and the line at which it stands.
 
 mod check;
+mod join;
 mod json;
 mod node;
 mod paths;
@@ -26,7 +27,7 @@ pub use read::{parse, read};
 
 use crate::declaration::Options;
 use crate::ids::Uid;
-use crate::plan::BadRecordPolicy;
+use crate::plan::{BadRecordPolicy, JoinKind};
 
 /// Version of the document that this release reads.
 pub const GRAPH_VERSION: u64 = 1;
@@ -195,7 +196,7 @@ pub enum WatermarkSetting {
     },
 }
 
-/// A node under `transforms:`. Its clauses act in the order where, key_by, window, aggregate, having, process, select.
+/// A node under `transforms:`. Its clauses act in the order where, join, key_by, window, aggregate, having, process, select.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformNode {
     /// Its name.
@@ -204,6 +205,8 @@ pub struct TransformNode {
     pub inputs: Vec<Uid>,
     /// `where:`, SQL.
     pub filter: Option<String>,
+    /// `join:`, another stream whose rows meet those of `inputs`.
+    pub join: Option<GraphJoin>,
     /// `key_by:`, columns.
     pub key_by: Option<Vec<String>>,
     /// `window:`
@@ -227,10 +230,35 @@ pub struct TransformNode {
 }
 
 impl TransformNode {
-    /// Every node that it reads: `inputs`, then `broadcast`.
+    /// Every node that it reads: `inputs`, then those that it is joined with, then `broadcast`.
     pub fn reads(&self) -> impl Iterator<Item = &Uid> {
-        self.inputs.iter().chain(&self.broadcast)
+        let with = self.join.iter().flat_map(|join| &join.with);
+        self.inputs.iter().chain(with).chain(&self.broadcast)
     }
+}
+
+/// `join:` of a transform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphJoin {
+    /// `with`, names of the nodes of the right side; several are a union.
+    pub with: Vec<Uid>,
+    /// `kind`.
+    pub kind: JoinKind,
+    /// `on`, pairs of a left and a right column that must be equal.
+    pub on: Vec<(String, String)>,
+    /// `within`; where it is not there, rows meet in the node's `window`.
+    pub within: Option<GraphInterval>,
+    /// `take`, output column to right column; `None` = every right column under its own name.
+    pub take: Option<Vec<(String, String)>>,
+}
+
+/// `within: { from, to }` of a join, milliseconds: the right row's time less the left one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphInterval {
+    /// At least.
+    pub from_ms: i64,
+    /// At most.
+    pub to_ms: i64,
 }
 
 /// `process:` of a transform.

@@ -210,6 +210,21 @@ impl Report {
         }
     }
 
+    /// A duration in milliseconds, which a minus may precede.
+    pub fn signed_duration_ms(&mut self, at: &At<'_>) -> Option<i64> {
+        let text = self.text(at, "a duration such as 10s or -10s")?.trim();
+        let (sign, length) = text.strip_prefix('-').map_or((1, text), |length| (-1, length));
+        match shown(length).parse::<HumanDuration>() {
+            Ok(duration) => Some(sign * duration.as_ms() as i64),
+            // Zero needs no unit here: it is written as a bound.
+            Err(_) if length == "0" => Some(0),
+            Err(error) => {
+                self.error(&at.path, error.to_string());
+                None
+            }
+        }
+    }
+
     /// A duration, or `off` (or `false`): `Some(None)`.
     pub fn duration_or_off(&mut self, at: &At<'_>, min_ms: u64) -> Option<Option<u64>> {
         match &at.node.value {

@@ -1,5 +1,6 @@
 //! Reads a node under `transforms:`, and checks that its clauses make sense together.
 
+use super::join::{check_join, read_join};
 use super::node::{Common, read_inputs};
 use super::report::{At, Fields, Keys, Report};
 use super::tree::{Value, join, shown};
@@ -12,6 +13,7 @@ const TRANSFORM: Keys = Keys {
     allowed: &[
         "inputs",
         "where",
+        "join",
         "key_by",
         "window",
         "aggregate",
@@ -23,7 +25,7 @@ const TRANSFORM: Keys = Keys {
         "bad_records",
         "parallelism",
     ],
-    later: &["order_by", "limit", "with_ties", "join", "sql", "late"],
+    later: &["order_by", "limit", "with_ties", "sql", "late"],
     synonyms: &[
         ("input", "inputs"),
         ("from", "inputs"),
@@ -66,6 +68,7 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
         uid: Uid::new(name),
         inputs: read_inputs(fields.get("inputs"), &at.path, report),
         filter: fields.get("where").and_then(|at| report.sql(&at)),
+        join: fields.get("join").and_then(|at| read_join(&at, report)),
         key_by: fields.get("key_by").map(|at| read_key_by(&at, report)),
         window: fields.get("window").and_then(|at| read_window(&at, report)),
         aggregate: fields.get("aggregate").map(|at| read_columns(&at, report)),
@@ -185,6 +188,7 @@ fn read_changelog(at: &At<'_>, report: &mut Report) -> bool {
 
 /// Clauses that need another one, or exclude it.
 fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
+    check_join(fields, report);
     let has = |key| fields.get(key).is_some();
     if has("process") && has("aggregate") {
         let message = "a node has an `aggregate` or a `process`, not both; give the function a node of its own";
@@ -194,11 +198,13 @@ fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
         report.error(&fields.path_of("broadcast"), "`broadcast` needs a `process` whose function takes it");
     }
     if !has("aggregate") {
-        if has("key_by") && !has("process") {
+        if has("key_by") && !has("process") && !has("join") {
             report.error(&fields.path_of("key_by"), "`key_by` needs an `aggregate` or a `process`");
         }
+        if has("window") && !has("join") {
+            report.error(&fields.path_of("window"), "a window needs an `aggregate` or a `join`");
+        }
         let needs = [
-            ("window", "a window needs an `aggregate`"),
             ("having", "`having` needs an `aggregate`; a condition on rows is a `where`"),
             ("changelog", "only a running `aggregate` makes a changelog"),
         ];

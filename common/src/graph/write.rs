@@ -3,11 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    GRAPH_VERSION, GraphCheckpoint, GraphProcess, GraphSettings, GraphWindow, JobGraph, TransformNode, WatermarkSetting,
+    GRAPH_VERSION, GraphCheckpoint, GraphInterval, GraphJoin, GraphProcess, GraphSettings, GraphWindow, JobGraph, TransformNode,
+    WatermarkSetting,
 };
 use crate::human::{ByteSize, HumanDuration};
 use crate::ids::Uid;
-use crate::plan::{BadRecordPolicy, CheckpointMode, RestartSettings};
+use crate::plan::{BadRecordPolicy, CheckpointMode, JoinKind, RestartSettings};
 
 impl JobGraph {
     /// The graph as a JSON document.
@@ -148,6 +149,7 @@ fn transform(node: &TransformNode) -> Value {
         columns.iter().map(|(name, sql)| (name.clone(), sql.clone().into())).collect::<Map<_, _>>()
     };
     put(&mut map, "where", node.filter.clone().map(Value::from));
+    put(&mut map, "join", node.join.as_ref().map(join));
     put(&mut map, "key_by", node.key_by.clone().map(Value::from));
     let window = |window: &GraphWindow| match window {
         GraphWindow::Same => "same".into(),
@@ -171,6 +173,24 @@ fn transform(node: &TransformNode) -> Value {
     put(&mut map, "select", node.select.as_ref().map(|select| columns(select).into()));
     put(&mut map, "changelog", node.changelog_full.then(|| "full".into()));
     common(&mut map, node.bad_records, node.parallelism);
+    map.into()
+}
+
+fn join(join: &GraphJoin) -> Value {
+    let pairs = |pairs: &Vec<(String, String)>| -> Value {
+        pairs.iter().map(|(name, column)| (name.clone(), column.clone().into())).collect::<Map<_, _>>().into()
+    };
+    let signed = |ms: i64| -> Value {
+        let length = HumanDuration::from_ms(ms.unsigned_abs());
+        if ms < 0 { format!("-{length}").into() } else { length.to_string().into() }
+    };
+    let mut map = Map::new();
+    map.insert("with".into(), names(&join.with));
+    put(&mut map, "kind", (join.kind != JoinKind::default()).then(|| join.kind.name().into()));
+    map.insert("on".into(), pairs(&join.on));
+    let within = join.within.map(|GraphInterval { from_ms, to_ms }| json!({ "from": signed(from_ms), "to": signed(to_ms) }));
+    put(&mut map, "within", within);
+    put(&mut map, "take", join.take.as_ref().map(pairs));
     map.into()
 }
 

@@ -3,6 +3,7 @@
 mod cases;
 mod exchange;
 mod functions;
+mod joins;
 mod kill;
 mod python;
 mod savepoints;

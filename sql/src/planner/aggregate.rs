@@ -15,9 +15,9 @@ use super::graph::{NewOperator, Planner};
 use super::stream::{Changes, Checked, Stream};
 use crate::expression::{column_reference, unknown_column};
 
-const WINDOW_START: &str = "window_start";
-const WINDOW_END: &str = "window_end";
-const WINDOW_TIME: &str = "window_time";
+pub(super) const WINDOW_START: &str = "window_start";
+pub(super) const WINDOW_END: &str = "window_end";
+pub(super) const WINDOW_TIME: &str = "window_time";
 
 /// The columns that the operator reads: name and expression, in order, each once.
 #[derive(Default)]

@@ -23,10 +23,10 @@ pub(super) fn cut(stages: Vec<Stage>) -> (Vec<Vertex>, Vec<Edge>) {
         };
         let vertex = chained.unwrap_or_else(|| {
             let id = VertexId(vertices.len() as u32);
-            for (input, partition) in &stage.inputs {
+            for (link, (input, partition)) in stage.inputs.iter().enumerate() {
                 let from = VertexId(vertex_of[*input] as u32);
                 let (partition, schema) = (partition.clone(), schemas[*input].clone());
-                edges.push(Edge { from, to: id, input: u32::from(partition == Partition::Broadcast), partition, schema });
+                edges.push(Edge { from, to: id, input: stage.input(link), partition, schema });
             }
             names.push(Vec::new());
             let parallelism = stage.parallelism;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use levada_common::plan::{
-    AggregateCall, AggregatePhase, AggregateSpec, Edge, JobSettings, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec,
-    RestartSettings, Vertex, WatermarkSpec, WindowSpec,
+    AggregateCall, AggregatePhase, AggregateSpec, Edge, JobSettings, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec,
+    Partition, Plan, ProcessSpec, RestartSettings, Vertex, WatermarkSpec, WindowSpec,
 };
 use levada_common::types::StreamSchema;
 
@@ -71,6 +71,10 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
                     writeln!(out, "     {} state \"{}\"", state.schema.shape, state.name)?;
                 }
             }
+            OperatorKind::Join(_) => {
+                let [left, right] = JoinSide::ALL.map(JoinSide::state_name);
+                writeln!(out, "     states \"{left}\", \"{right}\"")?;
+            }
             _ => {}
         }
     }
@@ -126,7 +130,23 @@ fn kind(kind: &OperatorKind) -> String {
         }
         OperatorKind::Aggregate(spec) => aggregate(spec),
         OperatorKind::Process(spec) => process(spec),
+        OperatorKind::Join(spec) => join(spec),
     }
+}
+
+fn join(spec: &JoinSpec) -> String {
+    let keys = spec.left_keys.iter().zip(&spec.right_keys);
+    let keys: Vec<String> = keys.map(|(left, right)| format!("{left} = {right}")).collect();
+    let scope = match &spec.scope {
+        JoinScope::Tumbling { size_ms, offset_ms } => window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }),
+        JoinScope::Same => window(&WindowSpec::Same),
+        JoinScope::Within { from_ms, to_ms } => format!("right within {} to {}", signed(*from_ms), signed(*to_ms)),
+    };
+    format!("{}, {}, {scope}", spec.kind, keys.join(", "))
+}
+
+fn signed(ms: i64) -> String {
+    format!("{}{}", if ms < 0 { "-" } else { "" }, duration(ms.unsigned_abs()))
 }
 
 fn process(spec: &ProcessSpec) -> String {
@@ -135,8 +155,8 @@ fn process(spec: &ProcessSpec) -> String {
     format!("{} \"{}\", {keys}", spec.function.kind, spec.function.name)
 }
 
-fn aggregate(spec: &AggregateSpec) -> String {
-    let window = match &spec.window {
+fn window(window: &WindowSpec) -> String {
+    match window {
         WindowSpec::Running => "running".into(),
         WindowSpec::Tumbling { size_ms, offset_ms: 0 } => format!("tumbling {}", duration(size_ms.unsigned_abs())),
         WindowSpec::Tumbling { size_ms, offset_ms } => {
@@ -144,7 +164,11 @@ fn aggregate(spec: &AggregateSpec) -> String {
         }
         WindowSpec::Same => "same window".into(),
         WindowSpec::Global => "global window".into(),
-    };
+    }
+}
+
+fn aggregate(spec: &AggregateSpec) -> String {
+    let window = window(&spec.window);
     let keys = if spec.keys.is_empty() { "no key".into() } else { format!("by {}", spec.keys.join(", ")) };
     let calls: Vec<String> = spec.calls.iter().map(call).collect();
     format!("{window}, {keys}: {}", calls.join(", "))

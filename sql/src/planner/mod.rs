@@ -10,6 +10,7 @@ mod clauses;
 mod cut;
 mod explain;
 mod graph;
+mod join;
 mod process;
 mod prune;
 mod select;

@@ -141,7 +141,7 @@ impl Planner<'_> {
             (Some(required), false) => required,
         };
         let inputs = self.inputs(&node.broadcast)?;
-        let stream = self.unite(&format!("transforms.{}", node.uid), &node.uid, inputs, None)?;
+        let stream = self.unite(&format!("transforms.{}", node.uid), "broadcast", &node.uid, inputs, None)?;
         if stream.schema.changelog {
             self.error(&path, "a function takes rows, not changes, and what is broadcast is a changelog");
         }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorKind, OperatorSpec, Partition, WindowSpec};
+use levada_common::plan::{AggregatePhase, AggregateSpec, JoinSide, OperatorKind, OperatorSpec, WindowSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::stream::{Stage, StageKind};
@@ -14,8 +14,8 @@ pub(super) fn prune(stages: &mut [Stage]) {
     let mut read: Vec<BTreeSet<String>> = vec![BTreeSet::new(); stages.len()];
     for index in (0..stages.len()).rev() {
         let wanted = drop_columns(&mut stages[index], std::mem::take(&mut read[index]));
-        for (input, partition) in stages[index].inputs.clone() {
-            let wanted = if partition == Partition::Broadcast { &broadcast_reads(&stages[index]) } else { &wanted };
+        for (link, (input, _)) in stages[index].inputs.clone().into_iter().enumerate() {
+            let wanted = if stages[index].input(link) == 1 { &second_reads(&stages[index]) } else { &wanted };
             // A union takes whole rows, so that its inputs stay alike.
             let whole = stages[index].inputs.len() > 1 && matches!(stages[index].kind, StageKind::Pass | StageKind::Sink(_));
             let columns = &stages[input].output.columns;
@@ -26,9 +26,9 @@ pub(super) fn prune(stages: &mut [Stage]) {
     for index in 0..stages.len() {
         let input = match stages[index].inputs.as_slice() {
             [(input, _)] => Some(stages[*input].output.clone()),
-            [(input, _), (other, Partition::Broadcast)] => {
+            [(input, _), (other, _)] if stages[index].input(1) == 1 => {
                 let (input, other) = (stages[*input].output.clone(), stages[*other].output.clone());
-                renew_broadcast(&mut stages[index], other);
+                renew_second(&mut stages[index], other);
                 Some(input)
             }
             _ => None,
@@ -55,6 +55,15 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             OperatorKind::Aggregate(spec) => aggregate_reads(spec, input),
             OperatorKind::Process(spec) => {
                 spec.keys.iter().chain(&spec.function.inputs).map(|column| column.name.clone()).collect()
+            }
+            OperatorKind::Join(spec) => {
+                let all = output.columns.clone();
+                keep(&mut output.columns, &read);
+                let kept = |column: &Column| output.columns.iter().any(|kept| kept.name == column.name);
+                let origins = all.iter().zip(std::mem::take(&mut spec.columns)).filter(|(column, _)| kept(column));
+                (output.columns, spec.columns) = origins.map(|(column, origin)| (column.clone(), origin)).unzip();
+                stage.output.columns.clone_from(&output.columns);
+                spec.reads(JoinSide::Left, input.event_time.as_ref()).into_iter().collect()
             }
             OperatorKind::Project { columns, unnest } => {
                 let all = output.columns.clone();
@@ -101,16 +110,25 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
     read
 }
 
-/// What a function reads of its broadcast input.
-fn broadcast_reads(stage: &Stage) -> BTreeSet<String> {
-    let StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) = &stage.kind else { return BTreeSet::new() };
-    spec.function.broadcast.iter().flatten().map(|column| column.name.clone()).collect()
+/// What a stage reads of its operator's second input.
+fn second_reads(stage: &Stage) -> BTreeSet<String> {
+    match &stage.kind {
+        StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) => {
+            spec.function.broadcast.iter().flatten().map(|column| column.name.clone()).collect()
+        }
+        StageKind::Operator(OperatorSpec { kind: OperatorKind::Join(spec), .. }) => {
+            spec.reads(JoinSide::Right, spec.right.event_time.as_ref()).into_iter().collect()
+        }
+        _ => BTreeSet::new(),
+    }
 }
 
-/// Brings the schema of a function's broadcast input up to date with what it now gives.
-fn renew_broadcast(stage: &mut Stage, input: StreamSchema) {
-    if let StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) = &mut stage.kind {
-        spec.broadcast = Some(input);
+/// Brings the schema of an operator's second input up to date with what that now gives.
+fn renew_second(stage: &mut Stage, input: StreamSchema) {
+    match &mut stage.kind {
+        StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) => spec.broadcast = Some(input),
+        StageKind::Operator(OperatorSpec { kind: OperatorKind::Join(spec), .. }) => spec.right = input,
+        _ => {}
     }
 }
 
@@ -129,7 +147,7 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
                 OperatorKind::Watermark(spec) => {
                     operator.output = StreamSchema { event_time: Some(spec.column.clone()), ..input.clone() };
                 }
-                OperatorKind::Project { .. } => {
+                OperatorKind::Project { .. } | OperatorKind::Join(_) => {
                     let columns = &operator.output.columns;
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
                 }

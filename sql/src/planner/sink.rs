@@ -21,7 +21,7 @@ impl Planner<'_> {
             self.error(&options_path, format!("unknown sink \"{}\"{near}; sinks: {list}", node.connector));
         }
         let wanted = self.parallelism(&path, node.parallelism);
-        let stream = self.inputs(&node.inputs).and_then(|inputs| self.unite(&path, &node.uid, inputs, wanted));
+        let stream = self.inputs(&node.inputs).and_then(|inputs| self.unite(&path, "inputs", &node.uid, inputs, wanted));
         let Some(declaration) = declaration else { return };
         let Some(stream) = stream else {
             return self.option_errors(&options_path, &node.connector, &node.options, &declaration.options, Vec::new());

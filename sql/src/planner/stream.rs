@@ -20,12 +20,23 @@ pub(super) struct Stage {
     pub(super) kind: StageKind,
     /// Parallel instances.
     pub(super) parallelism: u32,
-    /// What it reads; several are a union.
+    /// What it reads; several are a union, or the two inputs of its operator.
     pub(super) inputs: Vec<(StageIndex, Partition)>,
     /// What it takes (for a source: nothing) and gives.
     pub(super) output: StreamSchema,
     /// The columns that each expression of it names: one set a column of a projection, one for a filter.
     pub(super) uses: Vec<BTreeSet<String>>,
+}
+
+impl Stage {
+    /// Which input of its operator the `link`-th of what it reads is: a join or a function may have a second one, and all that is
+    /// united is the first.
+    pub(super) fn input(&self, link: usize) -> u32 {
+        match &self.kind {
+            StageKind::Operator(operator) if operator.kind.second_input().is_some() => link as u32,
+            _ => 0,
+        }
+    }
 }
 
 /// What a stage does.

@@ -2,6 +2,7 @@
 //!
 //! `LEVADA_BLESS=1 cargo test -p levada-sql` writes the golden files anew.
 
+mod join;
 mod process;
 
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use levada_common::declaration::{Declarations, OptionError, SinkDeclaration, SourceDeclaration, SourceShape};
 use levada_common::graph::parse;
-use levada_common::plan::{AggregatePhase, OperatorKind, Partition, Plan, WindowSpec};
+use levada_common::plan::{AggregatePhase, JoinSide, OperatorKind, Partition, Plan, WindowSpec};
 use levada_common::types::{Column, LogicalType, parse_column_type};
 use levada_engine::expr::ExpressionCompiler;
 
@@ -113,11 +114,12 @@ fn check(plan: &Plan) {
         let mut schema = match &vertex.source {
             Some(source) => source.schema.clone(),
             None => {
-                let broadcast = plan.inputs(vertex.id).filter(|edge| edge.partition == Partition::Broadcast);
-                assert!(broadcast.into_iter().all(|edge| edge.input == 1 && edge.from.0 < vertex.id.0), "{}", vertex.name);
-                let edges: Vec<_> = plan.inputs(vertex.id).filter(|edge| edge.partition != Partition::Broadcast).collect();
-                for edge in &edges {
-                    assert_eq!(edge.schema.columns, edges[0].schema.columns, "{}", vertex.name);
+                let (second, edges): (Vec<_>, Vec<_>) = plan.inputs(vertex.id).partition(|edge| edge.input == 1);
+                let operator = vertex.operators.first().and_then(|operator| operator.kind.second_input());
+                assert_eq!(second.first().map(|edge| &edge.schema), operator, "{}", vertex.name);
+                assert!(second.len() < 2 && edges.iter().all(|edge| edge.partition != Partition::Broadcast), "{}", vertex.name);
+                for edge in edges.iter().chain(&second) {
+                    assert!(edge.input == 1 || edge.schema.columns == edges[0].schema.columns, "{}", vertex.name);
                     assert!(edge.from.0 < vertex.id.0, "vertices stand in topological order");
                     if let Partition::Hash { columns } = &edge.partition {
                         assert!(columns.iter().all(|column| edge.schema.column(column).is_some()));
@@ -162,6 +164,13 @@ fn check(plan: &Plan) {
                             vertex.name
                         );
                     }
+                }
+                OperatorKind::Join(spec) => {
+                    for (side, input) in JoinSide::ALL.into_iter().zip([&operator.input, &spec.right]) {
+                        let read = spec.reads(side, input.event_time.as_ref());
+                        assert!(read.iter().all(|column| input.column(column).is_some()), "{}: {read:?}", vertex.name);
+                    }
+                    assert_eq!(spec.columns.len(), operator.output.columns.len());
                 }
                 OperatorKind::Watermark(spec) => assert!(operator.input.column(&spec.column).is_some()),
             }

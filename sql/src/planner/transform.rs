@@ -1,4 +1,4 @@
-//! Transforms: the clauses of one node in their order, where, key_by, window, aggregate, having, process, select.
+//! Transforms: the clauses of one node in their order, where, join, key_by, window, aggregate, having, process, select.
 
 use levada_common::graph::{GraphWindow, TransformNode};
 use levada_common::ids::Uid;
@@ -17,15 +17,18 @@ impl Planner<'_> {
         }
         let inputs = self.inputs(&node.inputs)?;
         let stages = self.stages.len();
-        // An aggregate's or a function's own parallelism begins behind its exchange; what is before runs where the rows are.
-        let exchanges = node.aggregate.is_some() || node.process.is_some();
+        // A join's, an aggregate's or a function's own parallelism begins behind its exchange; what is before runs where the rows are.
+        let exchanges = node.join.is_some() || node.aggregate.is_some() || node.process.is_some();
         let before = if exchanges { None } else { wanted };
-        let mut stream = self.unite(&path, &node.uid, inputs, before)?;
+        let mut stream = self.unite(&path, "inputs", &node.uid, inputs, before)?;
         if !exchanges {
             self.move_to(&path, &node.uid, &mut stream, wanted);
         }
         if let Some(predicate) = &node.filter {
             self.add_filter(node, "where", predicate, &mut stream);
+        }
+        if let Some(join) = &node.join {
+            stream = self.add_join(node, join, stream, wanted)?;
         }
         if let Some(calls) = &node.aggregate {
             stream = self.add_aggregate(node, calls, stream, wanted)?;

@@ -9,11 +9,12 @@ use super::stream::{Stage, StageKind, Stream};
 use crate::expression::column_reference;
 
 impl Planner<'_> {
-    /// Makes one stream of `inputs`; of a single one, itself. `uid` is the node that reads them; its stages run at
-    /// `parallelism`, or, where that is open, at the inputs' where they agree.
+    /// Makes one stream of `inputs`; of a single one, itself. `uid` is the node at `path` that reads them, `list` its key under which
+    /// they stand; its stages run at `parallelism`, or, where that is open, at the inputs' where they agree.
     pub(super) fn unite(
         &mut self,
         path: &str,
+        list: &str,
         uid: &Uid,
         mut inputs: Vec<(Uid, Stream)>,
         parallelism: Option<u32>,
@@ -21,7 +22,7 @@ impl Planner<'_> {
         if inputs.len() == 1 {
             return inputs.pop().map(|(_, stream)| stream);
         }
-        self.check_alike(path, &inputs)?;
+        self.check_alike(&format!("{path}.{list}"), &inputs)?;
         let parallelism = parallelism.unwrap_or_else(|| {
             let first = inputs[0].1.parallelism;
             let same = inputs.iter().all(|(_, stream)| stream.parallelism == first);
@@ -49,7 +50,7 @@ impl Planner<'_> {
             }
             match stream.spread(parallelism) {
                 Ok(partition) => links.push((stream.stage, partition)),
-                Err(reason) => self.error(format!("{path}.inputs"), reason),
+                Err(reason) => self.error(format!("{path}.{list}"), reason),
             }
         }
         let stage = Stage {
@@ -66,7 +67,7 @@ impl Planner<'_> {
         Some(united)
     }
 
-    fn check_alike(&mut self, path: &str, inputs: &[(Uid, Stream)]) -> Option<()> {
+    fn check_alike(&mut self, list: &str, inputs: &[(Uid, Stream)]) -> Option<()> {
         let changelogs = inputs.iter().enumerate().filter(|(_, (_, stream))| stream.schema.changelog);
         let defects: Vec<(usize, String)> = changelogs
             .map(|(index, (name, _))| {
@@ -83,7 +84,7 @@ impl Planner<'_> {
         let defects = if defects.is_empty() { different.collect() } else { defects };
         let alike = defects.is_empty();
         for (index, defect) in defects {
-            self.error(format!("{path}.inputs[{index}]"), defect);
+            self.error(format!("{list}[{index}]"), defect);
         }
         alike.then_some(())
     }

@@ -58,6 +58,25 @@ pub enum EngineError {
         /// Why.
         reason: String,
     },
+    /// The heap state of a node does not fit.
+    #[error(
+        "node \"{uid}\": state \"{state}\" holds {bytes} bytes, and all states of this TaskManager hold {used} of {limit} bytes; \
+         {remedy}, raise the parallelism or raise taskmanager.memory"
+    )]
+    OverBudget {
+        /// The node.
+        uid: Uid,
+        /// Its largest state.
+        state: String,
+        /// Bytes of that one.
+        bytes: usize,
+        /// Bytes of all states in the TaskManager.
+        used: usize,
+        /// The limit of all states in the TaskManager.
+        limit: usize,
+        /// What makes the state smaller.
+        remedy: &'static str,
+    },
     /// The TaskManager's binary has no function of this name.
     #[error(
         "node \"{uid}\": this TaskManager has no function \"{function}\" (it has: {known}); run the same binary on every \
@@ -135,7 +154,7 @@ impl Faulty for EngineError {
             Self::Connector { fault, .. } => *fault,
             Self::Function { source, .. } => source.fault(),
             Self::UnknownFunction { .. } | Self::OtherFunction { .. } | Self::Bind { .. } => Fault::User,
-            Self::Restore { .. } => Fault::User,
+            Self::Restore { .. } | Self::OverBudget { .. } => Fault::User,
             Self::Kernel { .. } | Self::Invariant { .. } => Fault::Internal,
         }
     }
@@ -146,6 +165,7 @@ impl Faulty for EngineError {
             Self::Connector { retry, .. } => *retry,
             Self::Function { source, .. } => source.retry(),
             Self::Bind { .. } => Retry::Never,
+            Self::OverBudget { .. } => Retry::Backoff,
             // Another TaskManager may have it.
             Self::UnknownFunction { .. } | Self::OtherFunction { .. } => Retry::Backoff,
             Self::Kernel { .. } | Self::Invariant { .. } => Retry::Backoff,

@@ -32,7 +32,7 @@ line 4: settings.state.backend: \"rokcsdb\" is not known; did you mean \"rocksdb
 line 4: settings.checkpoint.interval: \"10\" has no unit; write a duration such as 10s or 10ms
 line 6: sources.a.watermrk: unknown key \"watermrk\"; did you mean \"watermark\"? keys: watermark, bad_records, parallelism
 line 7: sources.a/b: a name must not contain /
-line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, key_by, window, aggregate, having, process, broadcast, select, changelog, bad_records, parallelism
+line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, join, key_by, window, aggregate, having, process, broadcast, select, changelog, bad_records, parallelism
 line 9: transforms.t.select.y: an SQL expression is expected, found a list
 line 12: sinks.a: the name \"a\" is taken: sources.a in line 6";
     assert_eq!(errors(document), expected);
@@ -104,7 +104,7 @@ fn names_that_clash_or_are_bad_are_refused() {
 fn clauses_that_make_no_sense_are_refused() {
     let clause = |text: &str| after("select: { word: unnest(split(line)) }", text);
     for (text, expected) in [
-        ("window: same", "words.window: a window needs an `aggregate`"),
+        ("window: same", "words.window: a window needs an `aggregate` or a `join`"),
         ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate` or a `process`"),
         ("having: x > 1", "a condition on rows is a `where`"),
         ("changelog: full", "only a running `aggregate`"),
@@ -126,6 +126,27 @@ fn clauses_that_make_no_sense_are_refused() {
         let message = clause(text);
         assert!(message.contains(expected) && message.starts_with("line 9:"), "{text}: {message}");
     }
+    for (text, expected) in [
+        ("join: {}", "words.join: `with` is missing"),
+        ("join: { with: [text] }", "words.join: `on` is missing"),
+        ("join: { with: [text], on: [a] }", "words.join: a join needs a `window` beside it, or `within: { from, to }`"),
+        ("join: { with: [txt], on: [a], within: { to: 1s } }", "join.with[0]: there is no source or transform \"txt\""),
+        ("join: { with: [text], on: [a], within: {} }", "join.within: `from` or `to` is expected"),
+        ("join: { with: [text], on: [a], within: { from: 1s } }", "`from` must not be greater than `to`"),
+        ("join: { with: [text], on: [a], within: { to: 1 } }", "within.to: \"1\" has no unit"),
+        ("join: { with: [text], on: {}, within: { to: 1s } }", "join.on: at least one column"),
+        ("join: { with: [text], on: [a], kind: outer, within: { to: 1s } }", "there are: inner, left, right, full, semi, anti"),
+        ("join: { with: [text], on: [a], kind: semi, take: { b: b }, within: { to: 1s } }", "leave `take` out"),
+        ("join: { right: [text], on: [a], within: { to: 1s } }", "did you mean \"with\""),
+        ("join: { with: [text], on: [a], ttl: 1h, within: { to: 1s } }", "`ttl` is not in this release"),
+    ] {
+        let message = clause(text);
+        assert!(message.contains(expected) && message.starts_with("line 9:"), "{text}: {message}");
+    }
+    let joined = "join: { with: [text], on: [a], within: { to: 1s } }";
+    assert!(clause(&format!("{joined}\n    window: same")).contains("a `window` or an interval `within`, not both"));
+    assert!(clause(&format!("{joined}\n    key_by: [a]")).contains("the key of a join stands under `on`"));
+    assert!(clause(&format!("{joined}\n    process: f")).contains("a `join` or a `process`, not both"));
     let window = |text: &str| after("key_by: [word]", &format!("window: {text}"));
     for (text, expected) in [
         ("{ sliding: { size: 10s, slide: 2s } }", "`sliding` is not in this release"),

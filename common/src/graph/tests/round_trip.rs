@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::*;
 use crate::declaration::Options;
 use crate::human::HumanDuration;
-use crate::plan::{BackendKind, CheckpointMode, RestartSettings};
+use crate::plan::{BackendKind, CheckpointMode, JoinKind, RestartSettings};
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -123,35 +123,61 @@ fn watermark() -> impl Strategy<Value = WatermarkSetting> {
     ]
 }
 
-/// Clauses of a transform, such that they make sense together.
-fn clauses() -> impl Strategy<Value = TransformNode> {
-    let window = prop_oneof![
+fn window() -> impl Strategy<Value = GraphWindow> {
+    prop_oneof![
         Just(GraphWindow::Same),
         Just(GraphWindow::Global),
         (ms(1), 0.0..1.0).prop_map(|(size, part)| GraphWindow::Tumbling {
             size_ms: size as i64,
             offset_ms: (size as f64 * part * 0.9) as i64
         }),
+    ]
+}
+
+/// A join, whose right side is filled in later, and a window where it has no interval.
+fn join() -> impl Strategy<Value = (GraphJoin, Option<GraphWindow>)> {
+    let interval = (ms(0), ms(0), any::<bool>()).prop_map(|(one, other, negative)| {
+        let (least, greatest) = (one.min(other) as i64, one.max(other) as i64);
+        let (from_ms, to_ms) = if negative { (-greatest, -least) } else { (-least, greatest) };
+        GraphInterval { from_ms, to_ms }
+    });
+    let scope =
+        prop_oneof![interval.prop_map(|interval| (Some(interval), None)), window().prop_map(|window| (None, Some(window))),];
+    let pairs = || prop::collection::btree_map(name(), name(), 1..4).prop_map(|pairs| pairs.into_iter().rev().collect());
+    (prop::sample::select(JoinKind::ALL.to_vec()), pairs(), scope, prop::option::of(pairs())).prop_map(
+        |(kind, on, (within, window), take)| {
+            let take = take.filter(|_| kind.gives_pairs());
+            (GraphJoin { with: Vec::new(), kind, on, within, take }, window)
+        },
+    )
+}
+
+/// What a transform does beside filtering and selecting.
+#[derive(Debug, Clone)]
+enum Work {
+    Nothing,
+    Group(Option<Vec<String>>, Option<GraphWindow>, Vec<(String, String)>, Option<String>, bool),
+    Process(Option<Vec<String>>, String, Options),
+    Join(GraphJoin, Option<GraphWindow>),
+}
+
+/// Clauses of a transform, such that they make sense together.
+fn clauses() -> impl Strategy<Value = TransformNode> {
+    let keys = || prop::option::of(prop::collection::btree_set(name(), 1..3).prop_map(|keys| keys.into_iter().collect()));
+    let grouped = (keys(), prop::option::of(window()), columns(), prop::option::of(text()), any::<bool>());
+    let work = prop_oneof![
+        Just(Work::Nothing),
+        grouped.prop_map(|(keys, window, calls, having, full)| Work::Group(keys, window, calls, having, full)),
+        (keys(), text(), options()).prop_map(|(keys, function, options)| Work::Process(keys, function, options)),
+        join().prop_map(|(join, window)| Work::Join(join, window)),
     ];
-    let grouped = (
-        prop::option::of(prop::collection::btree_set(name(), 1..3)),
-        prop::option::of(window),
-        columns(),
-        prop::option::of(text()),
-        any::<bool>(),
-    );
-    let process = (prop::option::of(prop::collection::btree_set(name(), 1..3)), text(), options());
-    let worker = prop_oneof![
-        Just((None, None)),
-        grouped.prop_map(|grouped| (Some(grouped), None)),
-        process.prop_map(|process| (None, Some(process))),
-    ];
-    (prop::option::of(text()), worker, prop::option::of(columns()), bad_records(), prop::option::of(1u32..=100)).prop_map(
-        |(filter, (grouped, process), select, bad_records, parallelism)| {
+    (prop::option::of(text()), work, prop::option::of(columns()), bad_records(), prop::option::of(1u32..=100)).prop_map(
+        |(filter, work, select, bad_records, parallelism)| {
             let mut node = TransformNode {
                 uid: Uid::new(""),
                 inputs: Vec::new(),
                 filter,
+                join: None,
                 key_by: None,
                 window: None,
                 aggregate: None,
@@ -163,16 +189,16 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 bad_records,
                 parallelism,
             };
-            if let Some((key_by, window, aggregate, having, full)) = grouped {
-                node.key_by = key_by.map(|columns| columns.into_iter().collect());
-                node.changelog_full = full && window.is_none();
-                node.window = window;
-                node.aggregate = Some(aggregate);
-                node.having = having;
-            }
-            if let Some((key_by, function, options)) = process {
-                node.key_by = key_by.map(|columns| columns.into_iter().collect());
-                node.process = Some(GraphProcess { function, options });
+            match work {
+                Work::Nothing => {}
+                Work::Group(key_by, window, aggregate, having, full) => {
+                    (node.key_by, node.aggregate, node.having) = (key_by, Some(aggregate), having);
+                    (node.changelog_full, node.window) = (full && window.is_none(), window);
+                }
+                Work::Process(key_by, function, options) => {
+                    (node.key_by, node.process) = (key_by, Some(GraphProcess { function, options }));
+                }
+                Work::Join(join, window) => (node.join, node.window) = (Some(join), window),
             }
             node
         },
@@ -200,8 +226,11 @@ fn graph() -> impl Strategy<Value = JobGraph> {
                 .collect();
             let transforms: Vec<TransformNode> = transforms
                 .into_iter()
-                .map(|(clauses, input)| {
+                .map(|(mut clauses, input)| {
                     let uid = next();
+                    if let Some(join) = &mut clauses.join {
+                        join.with = vec![outputs[0].clone()];
+                    }
                     let inputs = outputs[input.index(outputs.len())..].to_vec();
                     let broadcast =
                         if clauses.process.is_some() { outputs[..outputs.len() - inputs.len()].to_vec() } else { vec![] };

@@ -19,10 +19,8 @@ const READS_PER_CALL: usize = 64;
 /// What the gate has.
 #[derive(Debug)]
 pub enum Input {
-    /// Rows.
-    Batch(RecordBatch),
-    /// Rows of the second input, which are broadcast.
-    Broadcast(RecordBatch),
+    /// Rows of the operator's input of this number.
+    Batch(usize, RecordBatch),
     /// A signal of all channels together.
     Signal(Signal),
     /// This checkpoint's alignment was given up for a newer one's.
@@ -33,12 +31,20 @@ pub enum Input {
     Empty,
 }
 
+/// What a channel is to its reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChannelRole {
+    /// The first operator's input that its rows are for.
+    pub input: usize,
+    /// Time does not wait for it: its rows are broadcast.
+    pub is_broadcast: bool,
+}
+
 /// The receiving ends of one task.
 pub struct InputGate {
     readers: Vec<Box<dyn ChannelReader>>,
     ended: Vec<bool>,
-    /// Channels of the second input: time does not wait for them.
-    broadcast: Vec<bool>,
+    roles: Vec<ChannelRole>,
     live: usize,
     alignment: Alignment,
     /// The newest barrier that came on any channel.
@@ -58,7 +64,7 @@ impl InputGate {
         Self {
             readers,
             ended: vec![false; channels],
-            broadcast: vec![false; channels],
+            roles: vec![ChannelRole::default(); channels],
             live: channels,
             alignment: Alignment::new(mode, channels),
             barrier: None,
@@ -68,14 +74,14 @@ impl InputGate {
         }
     }
 
-    /// The same, where the marked channels, not all of them, belong to the second input.
+    /// The same, where channels have these roles; not all of them are broadcast.
     #[must_use]
-    pub fn with_broadcast(mut self, broadcast: Vec<bool>) -> Self {
-        assert_eq!(broadcast.len(), self.readers.len(), "a mark for each channel");
-        for channel in (0..broadcast.len()).filter(|channel| broadcast[*channel]) {
+    pub fn with_roles(mut self, roles: Vec<ChannelRole>) -> Self {
+        assert_eq!(roles.len(), self.readers.len(), "a role for each channel");
+        for channel in (0..roles.len()).filter(|channel| roles[*channel].is_broadcast) {
             self.times.end(channel);
         }
-        self.broadcast = broadcast;
+        self.roles = roles;
         self
     }
 
@@ -133,14 +139,16 @@ impl InputGate {
     }
 
     fn take(&mut self, channel: usize, element: Element) {
+        let role = self.roles[channel];
         match element {
-            Element::Batch(batch) if self.broadcast[channel] => self.waiting.push_back(Input::Broadcast(batch)),
-            Element::Watermark(_) | Element::Idle if self.broadcast[channel] => {}
             Element::Batch(batch) => {
-                let change = self.times.rows(channel);
-                self.changed(change);
-                self.waiting.push_back(Input::Batch(batch));
+                if !role.is_broadcast {
+                    let change = self.times.rows(channel);
+                    self.changed(change);
+                }
+                self.waiting.push_back(Input::Batch(role.input, batch));
             }
+            Element::Watermark(_) | Element::Idle if role.is_broadcast => {}
             Element::Watermark(watermark) => {
                 let change = self.times.watermark(channel, watermark);
                 self.changed(change);

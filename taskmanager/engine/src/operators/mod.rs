@@ -5,8 +5,10 @@ pub(crate) mod bad_records;
 pub(crate) mod chain;
 mod event_time;
 mod filter;
+mod join;
 mod process;
 mod project;
+mod rows;
 mod watermark;
 
 use levada_common::plan::{OperatorKind, OperatorSpec};
@@ -30,5 +32,6 @@ pub fn build(
         OperatorKind::Project { columns, unnest } => project::build(spec, columns, *unnest, compiler),
         OperatorKind::Aggregate(aggregate) => aggregate::build(spec, aggregate),
         OperatorKind::Process(process) => process::build(spec, process, functions),
+        OperatorKind::Join(join) => join::build(spec, join),
     }
 }

@@ -133,13 +133,13 @@ impl Builder<'_> {
     fn head(&mut self) -> Result<Head, EngineError> {
         let Some(spec) = &self.vertex.source else {
             let inputs = std::mem::take(&mut self.parts.inputs).into_iter();
-            let (broadcast, readers): (Vec<bool>, Vec<_>) = inputs.map(|input| (input.input == 1, input.reader)).unzip();
+            let (roles, readers): (Vec<_>, Vec<_>) = inputs.map(|input| (input.role, input.reader)).unzip();
             if readers.is_empty() {
                 let uid = Uid::new(self.vertex.name.as_str());
                 return Err(broken(&uid, "the vertex has neither source nor input channels".into()));
             }
             let gate = InputGate::new(readers, self.plan.settings.checkpoint.mode);
-            return Ok(Head::Gate(gate.with_broadcast(broadcast)));
+            return Ok(Head::Gate(gate.with_roles(roles)));
         };
         self.source(spec)
     }

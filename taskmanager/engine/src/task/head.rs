@@ -37,10 +37,8 @@ pub(crate) struct SourceHead {
 
 /// What a head has.
 pub(crate) enum Taken {
-    /// Rows.
-    Batch(RecordBatch),
-    /// Rows of the second input.
-    Broadcast(RecordBatch),
+    /// Rows of the first operator's input of this number.
+    Batch(usize, RecordBatch),
     /// A signal.
     Signal(Signal),
     /// The source is quiet: a watermark that was held back is due.
@@ -59,8 +57,7 @@ impl Head {
         match self {
             Self::Source(source) => source.next(now),
             Self::Gate(gate) => Ok(match gate.read() {
-                Input::Batch(batch) => Taken::Batch(batch),
-                Input::Broadcast(batch) => Taken::Broadcast(batch),
+                Input::Batch(input, batch) => Taken::Batch(input, batch),
                 Input::Signal(signal) => Taken::Signal(signal),
                 Input::GivenUp(checkpoint) => Taken::GivenUp(checkpoint),
                 Input::Nothing => Taken::Nothing,
@@ -125,7 +122,7 @@ impl Head {
 impl SourceHead {
     fn next(&mut self, now: Instant) -> Result<Taken, EngineError> {
         if let Some(batch) = self.held.take() {
-            return Ok(Taken::Batch(batch));
+            return Ok(Taken::Batch(0, batch));
         }
         if self.ended {
             return Ok(Taken::Signal(Signal::End));
@@ -138,7 +135,7 @@ impl SourceHead {
                     self.held = Some(batch);
                     Taken::Signal(Signal::Active)
                 } else {
-                    Taken::Batch(batch)
+                    Taken::Batch(0, batch)
                 }
             }
             SourcePoll::End => Taken::Signal(Signal::End),

@@ -12,6 +12,7 @@ use levada_state::keyed::HeapBudget;
 use crate::channel::{ChannelReader, ChannelWriter};
 use crate::expr::ExpressionCompiler;
 use crate::function::Functions;
+use crate::gate::input::ChannelRole;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::RestoredState;
 use crate::sink::SinkFactory;
@@ -36,8 +37,8 @@ pub struct Environment {
 
 /// The receiving end of one channel of a task.
 pub struct InputChannel {
-    /// `Edge::input` of the edge that it belongs to.
-    pub input: u32,
+    /// What it is to the task, by the edge that it belongs to.
+    pub role: ChannelRole,
     /// The end.
     pub reader: Box<dyn ChannelReader>,
 }

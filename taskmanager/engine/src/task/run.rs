@@ -206,12 +206,8 @@ impl Task {
                 Taken::Empty(until) => return self.hold(now, until, false),
                 Taken::Nothing => return Ok(Progress::Worked),
                 Taken::Quiet => took = self.make_time(true),
-                Taken::Batch(batch) => {
-                    self.chain.feed(0, batch);
-                    (self.fed, took) = (true, true);
-                }
-                Taken::Broadcast(batch) => {
-                    self.chain.feed(1, batch);
+                Taken::Batch(input, batch) => {
+                    self.chain.feed(input, batch);
                     (self.fed, took) = (true, true);
                 }
                 Taken::Signal(signal) => {

@@ -13,6 +13,7 @@ use levada_common::time::Instant;
 use levada_state::keyed::HeapBudget;
 
 use crate::function::Functions;
+use crate::gate::input::ChannelRole;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::RestoredState;
 use crate::task::{Environment, InputChannel, OutputEdge, Progress, Task, TaskEvent, TaskParts};
@@ -104,7 +105,7 @@ impl TestTask {
         for _ in 0..inputs {
             let (queue, _, reader) = channel(usize::MAX);
             in_queues.push(queue);
-            in_channels.push(InputChannel { input: 0, reader });
+            in_channels.push(InputChannel { role: ChannelRole::default(), reader });
         }
         let (mut out_queues, mut out_edges) = (Vec::new(), Vec::new());
         let edges: Vec<Edge> = plan.outputs(id).cloned().collect();

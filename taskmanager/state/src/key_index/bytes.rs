@@ -1,5 +1,6 @@
 //! Keys of bytes, dense by id: up to 16 bytes stand in the row itself, longer ones in an arena.
 
+use super::ABSENT;
 use super::arena::Arena;
 use super::free::FreeIds;
 use super::hash::{hash_long, hash_short};
@@ -46,6 +47,24 @@ impl ByteKeys {
 
     /// Appends the id of each of `rows` keys, which stand in `data` where `range` says.
     pub(super) fn intern(&mut self, data: &[u8], rows: usize, range: impl Fn(usize) -> (usize, usize), ids: &mut Vec<u32>) {
+        self.look_up(data, rows, range, ids, Self::intern_key);
+    }
+
+    /// As `intern`, `ABSENT` for a key that is not there.
+    pub(super) fn find(&mut self, data: &[u8], rows: usize, range: impl Fn(usize) -> (usize, usize), ids: &mut Vec<u32>) {
+        self.look_up(data, rows, range, ids, |keys, key, tag, data| keys.find_key(key, tag, data));
+    }
+
+    /// Appends ids; `miss` says that of a key that does not stand in its tag's first slot.
+    #[inline]
+    fn look_up(
+        &mut self,
+        data: &[u8],
+        rows: usize,
+        range: impl Fn(usize) -> (usize, usize),
+        ids: &mut Vec<u32>,
+        miss: impl Fn(&mut Self, Key, u32, &[u8]) -> u32,
+    ) {
         ids.reserve(rows);
         let mut keys = [Key { word: [0; 2], len: 0 }; BLOCK];
         let (mut tags, mut firsts) = ([0u32; BLOCK], [FirstSlot::default(); BLOCK]);
@@ -63,7 +82,7 @@ impl ByteKeys {
             ids.extend(keys[..len].iter().zip(tags.iter().zip(&firsts)).map(
                 |(key, (tag, first))| match self.keys.get(first.row()) {
                     Some(kept) if key.is_short() && kept.word == key.word && kept.len == key.len => first.row() as u32,
-                    _ => self.intern_key(*key, *tag, data),
+                    _ => miss(self, *key, *tag, data),
                 },
             ));
         }
@@ -75,9 +94,35 @@ impl ByteKeys {
         self.intern_key(key, tag, bytes)
     }
 
+    /// The id of one key, `ABSENT` where it is not there.
+    pub(super) fn find_one(&self, bytes: &[u8]) -> u32 {
+        let (key, tag) = probe_key(bytes, 0, bytes.len());
+        self.find_key(key, tag, bytes)
+    }
+
     #[inline]
     fn intern_key(&mut self, key: Key, tag: u32, data: &[u8]) -> u32 {
-        let found = if key.is_short() {
+        match self.probe(&key, tag, data) {
+            Probe::Found(id) => id,
+            Probe::Empty(place) => {
+                let id = self.keep(key, data);
+                self.slots.occupy(place, tag, id);
+                id
+            }
+        }
+    }
+
+    #[inline]
+    fn find_key(&self, key: Key, tag: u32, data: &[u8]) -> u32 {
+        match self.probe(&key, tag, data) {
+            Probe::Found(id) => id,
+            Probe::Empty(_) => ABSENT,
+        }
+    }
+
+    #[inline]
+    fn probe(&self, key: &Key, tag: u32, data: &[u8]) -> Probe {
+        if key.is_short() {
             self.slots.probe(tag, |id| {
                 let kept = &self.keys[id as usize];
                 kept.word == key.word && kept.len == key.len
@@ -85,16 +130,8 @@ impl ByteKeys {
         } else {
             self.slots.probe(tag, |id| {
                 let kept = &self.keys[id as usize];
-                kept.len == key.len && kept.word[1] == key.word[1] && self.long(kept) == long_in(data, &key)
+                kept.len == key.len && kept.word[1] == key.word[1] && self.long(kept) == long_in(data, key)
             })
-        };
-        match found {
-            Probe::Found(id) => id,
-            Probe::Empty(place) => {
-                let id = self.keep(key, data);
-                self.slots.occupy(place, tag, id);
-                id
-            }
         }
     }
 

@@ -34,6 +34,11 @@ impl CompositeKeys {
         self.keys.intern(data, rows, |row| (offsets[row], offsets[row + 1]), ids);
     }
 
+    pub(super) fn find(&mut self, columns: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+        let (offsets, data) = self.encoder.encode(columns, rows);
+        self.keys.find(data, rows, |row| (offsets[row], offsets[row + 1]), ids);
+    }
+
     pub(super) fn remove(&mut self, id: u32) {
         self.keys.remove(id);
     }

@@ -22,6 +22,9 @@ use composite::CompositeKeys;
 use text::TextKeys;
 use words::WordKeys;
 
+/// What `KeyIndex::find` gives for a key that is not there; no row has this id.
+pub const ABSENT: u32 = u32::MAX;
+
 /// An index over the keys of a table.
 #[derive(Debug)]
 pub struct KeyIndex {
@@ -62,6 +65,18 @@ impl KeyIndex {
             Keys::Words(keys) => keys.intern(&columns[0], ids),
             Keys::Text(keys) => keys.intern(&columns[0], ids),
             Keys::Composite(keys) => keys.intern(columns, rows, ids),
+        }
+    }
+
+    /// Appends the row id of each row's key to `ids`, `ABSENT` where the index does not have it.
+    ///
+    /// Shape: as in `intern`.
+    pub fn find(&mut self, columns: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+        match &mut self.keys {
+            Keys::Unit(len) => ids.resize(ids.len() + rows, if *len == 0 { ABSENT } else { 0 }),
+            Keys::Words(keys) => keys.find(&columns[0], ids),
+            Keys::Text(keys) => keys.find(&columns[0], ids),
+            Keys::Composite(keys) => keys.find(columns, rows, ids),
         }
     }
 

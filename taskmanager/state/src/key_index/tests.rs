@@ -22,9 +22,12 @@ fn check(batches: &[Vec<ArrayRef>]) {
         let (mut encoder, mut seen) = (KeyEncoder::new(), 0);
         for columns in batches {
             let rows = columns[0].len();
-            let mut ids = Vec::new();
+            let (mut ids, mut found) = (Vec::new(), Vec::new());
+            index.find(columns, rows, &mut found);
             index.intern(columns, rows, &mut ids);
             encoder.encode(columns, rows);
+            let known = |row: usize| model.get(encoder.key(row)).copied().unwrap_or(ABSENT);
+            assert_eq!(found, (0..rows).map(known).collect::<Vec<_>>(), "round {round}");
             for (row, id) in ids.iter().enumerate() {
                 let next = model.len() as u32;
                 let expected = *model.entry(encoder.key(row).to_vec()).or_insert(next);

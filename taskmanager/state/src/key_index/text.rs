@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, StringArray};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 
+use super::ABSENT;
 use super::bytes::ByteKeys;
 use super::free::FreeIds;
 use crate::rows::Rows;
@@ -28,10 +29,7 @@ impl TextKeys {
     }
 
     pub(super) fn intern(&mut self, column: &ArrayRef, ids: &mut Vec<u32>) {
-        let (offsets, data) = match self.is_string {
-            true => (column.as_string::<i32>().value_offsets(), column.as_string::<i32>().value_data()),
-            false => (column.as_binary::<i32>().value_offsets(), column.as_binary::<i32>().value_data()),
-        };
+        let (offsets, data) = self.bytes(column);
         match column.nulls().filter(|nulls| nulls.null_count() > 0) {
             None => self.keys.intern(data, column.len(), |row| (offsets[row] as usize, offsets[row + 1] as usize), ids),
             Some(nulls) => {
@@ -44,6 +42,24 @@ impl TextKeys {
                     ids.push(id);
                 }
             }
+        }
+    }
+
+    pub(super) fn find(&mut self, column: &ArrayRef, ids: &mut Vec<u32>) {
+        let (offsets, data) = self.bytes(column);
+        match column.nulls().filter(|nulls| nulls.null_count() > 0) {
+            None => self.keys.find(data, column.len(), |row| (offsets[row] as usize, offsets[row + 1] as usize), ids),
+            Some(nulls) => ids.extend((0..column.len()).map(|row| match nulls.is_valid(row) {
+                true => self.keys.find_one(&data[offsets[row] as usize..offsets[row + 1] as usize]),
+                false => self.null_id.unwrap_or(ABSENT),
+            })),
+        }
+    }
+
+    fn bytes<'a>(&self, column: &'a ArrayRef) -> (&'a [i32], &'a [u8]) {
+        match self.is_string {
+            true => (column.as_string::<i32>().value_offsets(), column.as_string::<i32>().value_data()),
+            false => (column.as_binary::<i32>().value_offsets(), column.as_binary::<i32>().value_data()),
         }
     }
 

@@ -5,6 +5,7 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use levada_common::keys::normalise_key_column;
 
+use super::ABSENT;
 use super::free::FreeIds;
 use super::hash::hash_word;
 use super::slots::{BLOCK, FirstSlot, Probe, Slots, tag};
@@ -40,6 +41,22 @@ impl WordKeys {
     }
 
     pub(super) fn intern(&mut self, column: &ArrayRef, ids: &mut Vec<u32>) {
+        self.look_up(column, ids, Self::intern_word, Self::intern_null);
+    }
+
+    pub(super) fn find(&mut self, column: &ArrayRef, ids: &mut Vec<u32>) {
+        self.look_up(column, ids, |keys, word, tag| keys.find_word(word, tag), |keys| keys.null_id.unwrap_or(ABSENT));
+    }
+
+    /// Appends the id of each row: `miss` says that of a word that does not stand in its tag's first slot, `null` that of null.
+    #[inline]
+    fn look_up(
+        &mut self,
+        column: &ArrayRef,
+        ids: &mut Vec<u32>,
+        miss: impl Fn(&mut Self, i64, u32) -> u32,
+        null: impl Fn(&mut Self) -> u32,
+    ) {
         let column = match self.data_type {
             DataType::Float32 | DataType::Float64 => &normalise_key_column(ArrayRef::clone(column)),
             _ => column,
@@ -48,13 +65,19 @@ impl WordKeys {
         let words = fixed::ordered(column, &mut scratch);
         ids.reserve(words.len());
         match column.nulls().filter(|nulls| nulls.null_count() > 0) {
-            None => self.intern_words(words, ids),
-            Some(nulls) => self.intern_nullable(words, nulls, ids),
+            None => self.look_up_words(words, ids, miss),
+            Some(nulls) => {
+                for (row, word) in words.iter().enumerate() {
+                    let id = if nulls.is_valid(row) { miss(self, *word, tag(hash_word(*word as u64))) } else { null(self) };
+                    ids.push(id);
+                }
+            }
         }
         self.scratch = scratch;
     }
 
-    fn intern_words(&mut self, words: &[i64], ids: &mut Vec<u32>) {
+    #[inline]
+    fn look_up_words(&mut self, words: &[i64], ids: &mut Vec<u32>, miss: impl Fn(&mut Self, i64, u32) -> u32) {
         let (mut tags, mut firsts) = ([0u32; BLOCK], [FirstSlot::default(); BLOCK]);
         for block in words.chunks(BLOCK) {
             for (tag_of, word) in tags.iter_mut().zip(block) {
@@ -67,15 +90,8 @@ impl WordKeys {
             }
             ids.extend(block.iter().zip(tags.iter().zip(&firsts)).map(|(word, (tag, first))| match self.keys.get(first.row()) {
                 Some(kept) if kept == word => first.row() as u32,
-                _ => self.intern_word(*word, *tag),
+                _ => miss(self, *word, *tag),
             }));
-        }
-    }
-
-    fn intern_nullable(&mut self, words: &[i64], nulls: &NullBuffer, ids: &mut Vec<u32>) {
-        for (row, word) in words.iter().enumerate() {
-            let id = if nulls.is_valid(row) { self.intern_word(*word, tag(hash_word(*word as u64))) } else { self.intern_null() };
-            ids.push(id);
         }
     }
 
@@ -88,6 +104,14 @@ impl WordKeys {
                 self.slots.occupy(place, tag, id);
                 id
             }
+        }
+    }
+
+    #[inline]
+    fn find_word(&self, word: i64, tag: u32) -> u32 {
+        match self.slots.probe(tag, |id| self.keys[id as usize] == word) {
+            Probe::Found(id) => id,
+            Probe::Empty(_) => ABSENT,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The memory that all heap states of a TaskManager share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A limit and what is used of it; shared by the tasks of a TaskManager, charged once a batch.
@@ -37,5 +38,41 @@ impl HeapBudget {
             false => self.used.fetch_sub(before - now, Ordering::Relaxed) - (before - now),
         };
         used <= self.limit
+    }
+}
+
+/// What one holder uses of a budget; given back when it is dropped.
+#[derive(Debug)]
+pub struct HeapShare {
+    budget: Arc<HeapBudget>,
+    bytes: usize,
+}
+
+impl HeapShare {
+    /// Nothing of `budget`.
+    pub fn new(budget: Arc<HeapBudget>) -> Self {
+        Self { budget, bytes: 0 }
+    }
+
+    /// The holder uses so many bytes now; answers whether all are within the limit.
+    pub fn set(&mut self, bytes: usize) -> bool {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        self.budget.charge(before, bytes)
+    }
+
+    /// Bytes that the holder uses.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What it is a share of.
+    pub fn budget(&self) -> &HeapBudget {
+        &self.budget
+    }
+}
+
+impl Drop for HeapShare {
+    fn drop(&mut self) {
+        self.budget.charge(self.bytes, 0);
     }
 }

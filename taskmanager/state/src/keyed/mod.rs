@@ -29,7 +29,7 @@ mod state_overlay;
 mod table;
 
 pub use at::Namespace;
-pub use budget::HeapBudget;
+pub use budget::{HeapBudget, HeapShare};
 pub use clock::Clock;
 pub use error::{StateError, StateName, StateResult};
 pub use rows::AnyState;

@@ -149,7 +149,8 @@ impl Columns {
         };
         let fields: Vec<_> = schema.fields().iter().filter(|field| field.name() != KEY_GROUP_COLUMN).collect();
         // Timers are their keys; entries of an operator have none.
-        let is_bag = state.shape == StateShape::Timers || !fields.iter().any(|field| is_key(field.name()));
+        let is_bag =
+            matches!(state.shape, StateShape::Timers | StateShape::Rows) || !fields.iter().any(|field| is_key(field.name()));
         let (keys, values): (Vec<_>, Vec<_>) = fields.into_iter().partition(|field| is_bag || is_key(field.name()));
         let rows = |fields: &[&arrow::datatypes::FieldRef]| {
             RowConverter::new(fields.iter().map(|field| SortField::new(field.data_type().clone())).collect())

@@ -65,7 +65,7 @@ fn a_cut_has_exactly_the_rows_before_its_barriers() {
         let (mut read, mut ended) = (Vec::new(), false);
         while !ended {
             match gate.read() {
-                Input::Batch(batch) | Input::Broadcast(batch) => read.extend(numbers(&batch)),
+                Input::Batch(_, batch) => read.extend(numbers(&batch)),
                 Input::Signal(Signal::Barrier(checkpoint)) => {
                     let mut so_far = read.clone();
                     so_far.sort_unstable();
@@ -99,7 +99,7 @@ fn channels_take_turns() {
     }
     let order: Vec<i64> = (0..6)
         .map(|_| match gate.read() {
-            Input::Batch(batch) => numbers(&batch)[0],
+            Input::Batch(_, batch) => numbers(&batch)[0],
             other => panic!("{other:?}"),
         })
         .collect();
@@ -112,7 +112,7 @@ fn at_least_once_waits_for_no_one() {
     let (mut gate, queues) = gate(2, CheckpointMode::AtLeastOnce);
     queues[0].push(barrier(1));
     queues[0].push(Element::Batch(ints([1])));
-    assert!(matches!(gate.read(), Input::Batch(_)));
+    assert!(matches!(gate.read(), Input::Batch(..)));
     queues[1].push(barrier(1));
     assert!(matches!(gate.read(), Input::Signal(Signal::Barrier(CheckpointId(1)))));
 }
@@ -125,11 +125,11 @@ fn a_newer_barrier_and_an_abort_release_a_blocked_channel() {
     assert!(matches!(gate.read(), Input::Empty));
     queues[1].push(barrier(2));
     assert!(matches!(gate.read(), Input::GivenUp(CheckpointId(1))));
-    assert!(matches!(gate.read(), Input::Batch(_)));
+    assert!(matches!(gate.read(), Input::Batch(..)));
     queues[1].push(Element::Batch(ints([2])));
     assert!(matches!(gate.read(), Input::Empty));
     gate.abort(CheckpointId(2));
-    assert!(matches!(gate.read(), Input::Batch(_)));
+    assert!(matches!(gate.read(), Input::Batch(..)));
 }
 
 /// Signals that lead to nothing do not hold a task for ever, nor make it sleep.
@@ -146,9 +146,10 @@ fn many_signals_are_read_in_pieces() {
 #[test]
 fn time_does_not_wait_for_what_is_broadcast_but_barriers_and_the_end_do() {
     let (gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
-    let mut gate = gate.with_broadcast(vec![false, true]);
+    let roles = vec![ChannelRole::default(), ChannelRole { input: 1, is_broadcast: true }];
+    let mut gate = gate.with_roles(roles);
     queues[1].push(Element::Batch(ints([7])));
-    assert!(matches!(gate.read(), Input::Broadcast(batch) if numbers(&batch) == [7]));
+    assert!(matches!(gate.read(), Input::Batch(1, batch) if numbers(&batch) == [7]));
     queues[0].push(Element::Watermark(Watermark(5)));
     assert!(matches!(gate.read(), Input::Signal(Signal::Watermark(Watermark(5)))));
     queues[1].push(Element::Watermark(Watermark(3)));
@@ -158,9 +159,26 @@ fn time_does_not_wait_for_what_is_broadcast_but_barriers_and_the_end_do() {
     assert!(matches!(gate.read(), Input::Empty), "the barrier waits for the second input");
     queues[1].push(barrier(1));
     assert!(matches!(gate.read(), Input::Signal(Signal::Barrier(_))));
-    assert!(matches!(gate.read(), Input::Batch(batch) if numbers(&batch) == [8]));
+    assert!(matches!(gate.read(), Input::Batch(0, batch) if numbers(&batch) == [8]));
     queues[0].push(Element::EndOfData);
     assert!(matches!(gate.read(), Input::Empty));
     queues[1].push(Element::EndOfData);
     assert!(matches!(gate.read(), Input::Signal(Signal::End)));
+}
+
+/// G25: whichever side of a join speaks first, its time alone moves nothing.
+#[test]
+fn time_is_the_least_of_both_inputs() {
+    for first in [0, 1] {
+        let (gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
+        let mut gate = gate.with_roles([0, 1].map(|input| ChannelRole { input, is_broadcast: false }).to_vec());
+        queues[first].push(Element::Batch(ints([7])));
+        queues[first].push(Element::Watermark(Watermark(30)));
+        assert!(matches!(gate.read(), Input::Batch(input, _) if input == first));
+        assert!(matches!(gate.read(), Input::Empty));
+        queues[1 - first].push(Element::Watermark(Watermark(10)));
+        assert!(matches!(gate.read(), Input::Signal(Signal::Watermark(Watermark(10)))));
+        queues[1 - first].push(Element::Watermark(Watermark(40)));
+        assert!(matches!(gate.read(), Input::Signal(Signal::Watermark(Watermark(30)))));
+    }
 }

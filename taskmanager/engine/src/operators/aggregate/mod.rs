@@ -18,6 +18,8 @@ use crate::error::EngineError;
 use crate::operator::Operator;
 use shape::Shape;
 
+pub(super) use windows::{Split, Window, WindowSource};
+
 /// The operator of this aggregation.
 ///
 /// Errors: `Invariant` where the plan names a column, type or combination that the engine does not have.

@@ -24,8 +24,9 @@ use crate::task::entries;
 use open_panes::OpenPanes;
 
 pub(super) use firing::Firing;
-pub(super) use pane::{Pane, Window};
-pub(super) use split::{Split, WindowSource};
+pub(super) use pane::Pane;
+pub(in crate::operators) use pane::Window;
+pub(in crate::operators) use split::{Split, WindowSource};
 
 /// An aggregation in event-time windows.
 ///

@@ -11,9 +11,9 @@ use super::super::shape::namespace_type;
 
 /// The times `[start, end)`, in milliseconds; windows order by end, then start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in super::super) struct Window {
-    pub(super) end: i64,
-    pub(super) start: i64,
+pub(in crate::operators) struct Window {
+    pub(in crate::operators) end: i64,
+    pub(in crate::operators) start: i64,
 }
 
 impl Window {
@@ -21,17 +21,17 @@ impl Window {
     pub(in super::super) const WHOLE: Self = Self { end: i64::MAX, start: i64::MIN };
 
     /// Whether this watermark has reached the window's last millisecond.
-    pub(in super::super) fn has_fired(self, watermark: i64) -> bool {
+    pub(in crate::operators) fn has_fired(self, watermark: i64) -> bool {
         self != Self::WHOLE && watermark >= self.end.saturating_sub(1)
     }
 
     /// `window_start` and `window_end` of so many rows.
-    pub(in super::super) fn columns(self, rows: usize) -> (ArrayRef, ArrayRef) {
+    pub(in crate::operators) fn columns(self, rows: usize) -> (ArrayRef, ArrayRef) {
         (time_column(self.start, rows), time_column(self.end, rows))
     }
 
     /// `window_time` of so many rows.
-    pub(super) fn time_column(self, rows: usize) -> ArrayRef {
+    pub(in crate::operators) fn time_column(self, rows: usize) -> ArrayRef {
         time_column(self.end.saturating_sub(1), rows)
     }
 

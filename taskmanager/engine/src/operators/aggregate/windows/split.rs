@@ -13,7 +13,7 @@ use crate::operators::event_time::event_times;
 
 /// Where windows come from.
 #[derive(Debug, Clone)]
-pub(in super::super) enum WindowSource {
+pub(in crate::operators) enum WindowSource {
     /// From a time, in windows of equal size.
     Tumbling {
         /// Place of the time's column.
@@ -34,7 +34,7 @@ pub(in super::super) enum WindowSource {
 
 /// The rows of a batch that are in one window; row order is kept.
 #[derive(Debug)]
-pub(in super::super) enum Split {
+pub(in crate::operators) enum Split {
     /// All of them.
     All,
     /// A run of them.
@@ -50,7 +50,7 @@ pub(in super::super) enum Split {
 
 impl Split {
     /// Number of rows, of a batch that has `all`.
-    pub(in super::super) fn rows(&self, all: usize) -> usize {
+    pub(in crate::operators) fn rows(&self, all: usize) -> usize {
         match self {
             Self::All => all,
             Self::Run { rows, .. } => *rows,
@@ -59,7 +59,7 @@ impl Split {
     }
 
     /// These rows of the batch's columns.
-    pub(in super::super) fn columns(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>, ArrowError> {
+    pub(in crate::operators) fn columns(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>, ArrowError> {
         match self {
             Self::All => Ok(columns.to_vec()),
             Self::Run { start, rows } => Ok(columns.iter().map(|column| column.slice(*start, *rows)).collect()),
@@ -75,7 +75,7 @@ impl WindowSource {
     /// Cuts a batch by window. A window may come several times, each time with later rows.
     ///
     /// Errors: a time that is null or out of range, which the watermark operator lets no row have.
-    pub(in super::super) fn split(&self, batch: &RecordBatch) -> Result<Vec<(Window, Split)>, String> {
+    pub(in crate::operators) fn split(&self, batch: &RecordBatch) -> Result<Vec<(Window, Split)>, String> {
         if batch.num_rows() == 0 {
             return Ok(Vec::new());
         }

@@ -1,0 +1,203 @@
+//! Joins as planned: two streams, rows of which meet where their keys are equal and a window or an interval allows it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::StateKind;
+use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
+use crate::types::{Column, LogicalType, StreamSchema};
+
+/// Which rows of a join go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinKind {
+    /// Pairs of rows that meet.
+    #[default]
+    Inner,
+    /// These, and left rows that meet none, the right side's columns null.
+    Left,
+    /// These, and right rows that meet none, the left side's columns null.
+    Right,
+    /// These, and rows of either side that meet none.
+    Full,
+    /// Left rows that meet a right one, each once.
+    Semi,
+    /// Left rows that meet none.
+    Anti,
+}
+
+impl JoinKind {
+    /// Every kind, in the order in which messages list them.
+    pub const ALL: [Self; 6] = [Self::Inner, Self::Left, Self::Right, Self::Full, Self::Semi, Self::Anti];
+
+    /// The name that users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inner => "inner",
+            Self::Left => "left",
+            Self::Right => "right",
+            Self::Full => "full",
+            Self::Semi => "semi",
+            Self::Anti => "anti",
+        }
+    }
+
+    /// Whether pairs go out, with the columns of both sides.
+    pub fn gives_pairs(self) -> bool {
+        matches!(self, Self::Inner | Self::Left | Self::Right | Self::Full)
+    }
+
+    /// Whether left rows that meet none go out.
+    pub fn keeps_left(self) -> bool {
+        matches!(self, Self::Left | Self::Full | Self::Anti)
+    }
+
+    /// Whether right rows that meet none go out.
+    pub fn keeps_right(self) -> bool {
+        matches!(self, Self::Right | Self::Full)
+    }
+
+    /// Whether it must be known of a row of this side that it has met one.
+    pub fn marks(self, side: JoinSide) -> bool {
+        match side {
+            JoinSide::Left => self.keeps_left() || self == Self::Semi,
+            JoinSide::Right => self.keeps_right(),
+        }
+    }
+}
+
+impl fmt::Display for JoinKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A side of a join; its number is that of the operator's input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JoinSide {
+    /// Input 0, the node's `inputs`.
+    Left,
+    /// Input 1, what stands under `with`.
+    Right,
+}
+
+impl JoinSide {
+    /// Both, in the order of their inputs.
+    pub const ALL: [Self; 2] = [Self::Left, Self::Right];
+
+    /// The name of the state that holds the side's rows.
+    pub fn state_name(self) -> &'static str {
+        match self {
+            Self::Left => "left",
+            Self::Right => "right",
+        }
+    }
+}
+
+/// What beside equal keys makes two rows meet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinScope {
+    /// Both are in one tumbling window of their event times; they meet when it fires.
+    Tumbling {
+        /// Length in milliseconds, at least 1.
+        size_ms: i64,
+        /// Shift in milliseconds, 0 ≤ offset < size.
+        offset_ms: i64,
+    },
+    /// Both have one window in their columns `window_start` and `window_end`; they meet when it fires.
+    Same,
+    /// The right row's event time less the left one's lies in `[from, to]`; they meet when the later of them comes.
+    Within {
+        /// Milliseconds.
+        from_ms: i64,
+        /// Milliseconds, not less.
+        to_ms: i64,
+    },
+}
+
+/// Where a column of a join's output comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JoinColumn {
+    /// This column of the left row.
+    Left(String),
+    /// This column of the right row.
+    Right(String),
+    /// The key's column of this number, of whichever row there is.
+    Key(usize),
+    /// The start of the window.
+    WindowStart,
+    /// Its end.
+    WindowEnd,
+    /// Its last millisecond.
+    WindowTime,
+}
+
+/// A join. The operator's `input` is the left side's schema.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinSpec {
+    /// Which rows go out.
+    pub kind: JoinKind,
+    /// Key columns of the left side; null meets nothing.
+    pub left_keys: Vec<String>,
+    /// Key columns of the right side, of the same types in the same order.
+    pub right_keys: Vec<String>,
+    /// What beside equal keys makes two rows meet.
+    pub scope: JoinScope,
+    /// What the second input carries.
+    pub right: StreamSchema,
+    /// What the output's columns are, in their order.
+    pub columns: Vec<JoinColumn>,
+}
+
+impl JoinSpec {
+    /// Of a state: whether its row has met one.
+    pub const MATCHED: &str = "_matched";
+
+    /// The key columns of a side.
+    pub fn keys(&self, side: JoinSide) -> &[String] {
+        match side {
+            JoinSide::Left => &self.left_keys,
+            JoinSide::Right => &self.right_keys,
+        }
+    }
+
+    /// Whether the state has a column that says which rows of this side have met one: where pairs go out as they come.
+    pub fn saves_marks(&self, side: JoinSide) -> bool {
+        matches!(self.scope, JoinScope::Within { .. }) && self.kind.marks(side)
+    }
+
+    /// The rows of a side whose time has not passed, where `input` is what that side carries.
+    pub fn state(&self, side: JoinSide, input: &StreamSchema) -> StateDeclaration {
+        let keys = self.keys(side);
+        let key = |name: &String| input.column(name).cloned();
+        let others = input.columns.iter().filter(|column| !keys.contains(&column.name)).cloned();
+        let matched = self.saves_marks(side).then(|| Column::new(Self::MATCHED, LogicalType::Boolean, false));
+        StateDeclaration {
+            name: side.state_name().into(),
+            kind: StateKind::Keyed,
+            schema: StateSchema {
+                shape: StateShape::Rows,
+                keys: keys.iter().filter_map(key).collect(),
+                values: others.chain(matched).collect(),
+                ..StateSchema::default()
+            },
+        }
+    }
+
+    /// The columns that it reads of a side beside the keys: those that go out, and those that say when two rows meet.
+    pub fn reads(&self, side: JoinSide, event_time: Option<&String>) -> Vec<String> {
+        let mut read = self.keys(side).to_vec();
+        read.extend(self.columns.iter().filter_map(|column| match (column, side) {
+            (JoinColumn::Left(name), JoinSide::Left) | (JoinColumn::Right(name), JoinSide::Right) => Some(name.clone()),
+            _ => None,
+        }));
+        match self.scope {
+            JoinScope::Tumbling { .. } | JoinScope::Within { .. } => read.extend(event_time.cloned()),
+            JoinScope::Same => read.extend(["window_start".into(), "window_end".into()]),
+        }
+        read
+    }
+}

@@ -1,0 +1,288 @@
+//! Joins: the keys and columns of both sides, what makes rows meet, and an exchange of each side by its key.
+
+use std::collections::BTreeSet;
+
+use levada_common::graph::{GraphJoin, GraphWindow, TransformNode};
+use levada_common::keys::is_key_type;
+use levada_common::plan::{BackendKind, JoinColumn, JoinKind, JoinScope, JoinSpec, OperatorKind, OperatorSpec, Partition};
+use levada_common::types::{Column, LogicalType, StreamSchema};
+
+use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
+use super::graph::Planner;
+use super::stream::{Stage, StageKind, Stream};
+use crate::expression::unknown_column;
+
+/// The output's columns, and where each comes from.
+#[derive(Default)]
+struct Output {
+    columns: Vec<Column>,
+    origins: Vec<JoinColumn>,
+    unknown: BTreeSet<String>,
+}
+
+impl Output {
+    fn push(&mut self, column: Column, origin: JoinColumn) {
+        self.columns.push(column);
+        self.origins.push(origin);
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.columns.iter().any(|column| column.name == name)
+    }
+}
+
+impl Planner<'_> {
+    /// Plans `join` with the `window` beside it, `left` being the node's inputs; `None` where the result is not known.
+    pub(super) fn add_join(
+        &mut self,
+        node: &TransformNode,
+        join: &GraphJoin,
+        left: Stream,
+        wanted: Option<u32>,
+    ) -> Option<Stream> {
+        let path = format!("transforms.{}.join", node.uid);
+        let inputs = self.inputs(&join.with)?;
+        let right = self.unite(&path, "with", &node.uid, inputs, None)?;
+        let errors = self.errors.0.len();
+        for (side, stream, at) in
+            [("left", &left, format!("transforms.{}.inputs", node.uid)), ("right", &right, format!("{path}.with"))]
+        {
+            if stream.schema.changelog {
+                let message = format!(
+                    "the {side} side is a changelog, and a join in windows or intervals takes rows, not changes; \
+                     give the aggregate before it a window"
+                );
+                self.error(at, message);
+            }
+        }
+        let keys = self.join_keys(&path, join, &left, &right);
+        let scope = self.join_scope(node, join, &left, &right)?;
+        let output = self.join_output(&path, join, &scope, [&left, &right]);
+        if self.errors.0.len() > errors {
+            return None;
+        }
+        let (left_keys, right_keys): (Vec<String>, Vec<String>) = keys.into_iter().unzip();
+        let spec =
+            JoinSpec { kind: join.kind, left_keys, right_keys, scope, right: right.schema.clone(), columns: output.origins };
+        let schema =
+            StreamSchema { event_time: event_time(&spec, &output.columns, &left), ..StreamSchema::append(output.columns) };
+        let mut joined = Stream {
+            partitioned_by: partitioned_by(&spec),
+            windowed: is_windowed(&spec, &left),
+            bounded: left.bounded && right.bounded,
+            unknown: output.unknown,
+            single: false,
+            no_event_time: Some(format!("transform \"{}\" is a {} join whose rows have no one time", node.uid, join.kind)),
+            changes: None,
+            schema,
+            ..left.clone()
+        };
+        self.push_join(node, &mut joined, spec, [left, right], wanted);
+        Some(joined)
+    }
+
+    /// The pairs of columns that must be equal; what cannot be a key is reported and left out.
+    fn join_keys(&mut self, path: &str, join: &GraphJoin, left: &Stream, right: &Stream) -> Vec<(String, String)> {
+        let path = format!("{path}.on");
+        let mut keys: Vec<(String, String)> = Vec::new();
+        for (left_name, right_name) in &join.on {
+            let sides = [("left", left, left_name), ("right", right, right_name)];
+            let found = sides.map(|(side, stream, name)| match stream.schema.column(name) {
+                None => {
+                    self.error(&path, format!("{side} side: {}", unknown_column(name, &stream.schema)));
+                    None
+                }
+                Some(column) if !is_key_type(&column.ty) => {
+                    self.error(&path, format!("{side} side: \"{name}\" is {}; a key is a plain value", column.ty));
+                    None
+                }
+                Some(column) => Some((column, stream.unknown.contains(name))),
+            });
+            let [Some((one, one_unknown)), Some((other, other_unknown))] = found else { continue };
+            if keys.iter().any(|(_, known)| known == right_name) {
+                self.error(&path, format!("right column \"{right_name}\" stands here twice"));
+            } else if one.ty != other.ty && !one_unknown && !other_unknown {
+                let message = format!(
+                    "\"{left_name}\" is {} on the left side and \"{right_name}\" {} on the right; cast one in a `select` before",
+                    one.ty, other.ty
+                );
+                self.error(&path, message);
+            } else {
+                keys.push((left_name.clone(), right_name.clone()));
+            }
+        }
+        keys
+    }
+
+    /// What makes rows meet; `None` where nothing says so, which is reported.
+    fn join_scope(&mut self, node: &TransformNode, join: &GraphJoin, left: &Stream, right: &Stream) -> Option<JoinScope> {
+        let path = format!("transforms.{}", node.uid);
+        if let Some(interval) = join.within {
+            self.check_times(&format!("{path}.join.within"), "an interval needs event time", left, right);
+            return Some(JoinScope::Within { from_ms: interval.from_ms, to_ms: interval.to_ms });
+        }
+        let path = format!("{path}.window");
+        match node.window.as_ref()? {
+            GraphWindow::Tumbling { size_ms, offset_ms } => {
+                self.check_times(&path, "a window needs event time", left, right);
+                Some(JoinScope::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms })
+            }
+            GraphWindow::Same => {
+                for (side, stream) in [("left", left), ("right", right)] {
+                    if !stream.windowed {
+                        let message = format!(
+                            "`window: same` needs the columns window_start and window_end of a window upstream, passed on \
+                             unchanged; the {side} side has none"
+                        );
+                        self.error(&path, message);
+                    }
+                }
+                Some(JoinScope::Same)
+            }
+            GraphWindow::Global => {
+                let message =
+                    "a join in one window over everything would keep every row; give it a size, or `within: { from, to }`";
+                self.error(path, message);
+                None
+            }
+        }
+    }
+
+    fn check_times(&mut self, path: &str, what: &str, left: &Stream, right: &Stream) {
+        for (side, stream) in [("left", left), ("right", right)] {
+            if let (None, Some(reason)) = (&stream.schema.event_time, &stream.no_event_time) {
+                self.error(path, format!("{what} on both sides, and the {side} one has none: {reason}"));
+            }
+        }
+    }
+
+    /// The left side's columns, what is taken of the right side's, the window's. A column of the window takes the place of one of
+    /// that name in the input.
+    fn join_output(&mut self, path: &str, join: &GraphJoin, scope: &JoinScope, [left, right]: [&Stream; 2]) -> Output {
+        let in_window = !matches!(scope, JoinScope::Within { .. });
+        let is_window = |name: &str| in_window && [WINDOW_START, WINDOW_END, WINDOW_TIME].contains(&name);
+        let shared = |name: &str| join.on.iter().position(|(left, right)| left == name && right == name);
+        let mut output = Output::default();
+        for column in left.schema.columns.iter().filter(|column| !is_window(&column.name)) {
+            let key = shared(&column.name).filter(|_| join.kind.keeps_right());
+            let nullable = match key {
+                Some(_) => {
+                    let other = right.schema.column(&column.name).is_none_or(|other| other.nullable);
+                    other || (column.nullable && join.kind == JoinKind::Full)
+                }
+                None => column.nullable || join.kind.keeps_right(),
+            };
+            let origin = key.map_or_else(|| JoinColumn::Left(column.name.clone()), JoinColumn::Key);
+            output.push(Column { nullable, ..column.clone() }, origin);
+        }
+        output.unknown.extend(left.unknown.iter().filter(|name| output.has(name)).cloned().collect::<Vec<_>>());
+        if join.kind.gives_pairs() {
+            let all = || {
+                let columns = right.schema.columns.iter().map(|column| &column.name);
+                let columns = columns.filter(|name| !is_window(name) && shared(name).is_none());
+                columns.map(|name| (name.clone(), name.clone())).collect()
+            };
+            for (name, taken) in join.take.clone().unwrap_or_else(all) {
+                self.take(path, join, (name, taken), right, &mut output);
+            }
+        }
+        if in_window {
+            let columns = [
+                (WINDOW_START, JoinColumn::WindowStart),
+                (WINDOW_END, JoinColumn::WindowEnd),
+                (WINDOW_TIME, JoinColumn::WindowTime),
+            ];
+            for (name, origin) in columns {
+                if output.has(name) {
+                    self.error(format!("{path}.take"), format!("\"{name}\" is a column of the window; give it another name"));
+                }
+                output.push(Column::new(name, LogicalType::Timestamp, false), origin);
+            }
+        }
+        output
+    }
+
+    /// Takes a column of the right side into the output.
+    fn take(&mut self, path: &str, join: &GraphJoin, (name, taken): (String, String), right: &Stream, output: &mut Output) {
+        let path = if join.take.is_some() { format!("{path}.take.{name}") } else { path.to_string() };
+        let Some(column) = right.schema.column(&taken) else {
+            return self.error(path, format!("right side: {}", unknown_column(&taken, &right.schema)));
+        };
+        if output.has(&name) {
+            let message = format!(
+                "both sides have a column \"{name}\"; name what comes of the right side, as in `take: {{ right_{name}: {taken} }}`"
+            );
+            return self.error(path, message);
+        }
+        if right.unknown.contains(&taken) {
+            output.unknown.insert(name.clone());
+        }
+        let nullable = column.nullable || join.kind.keeps_left();
+        output.push(Column { name, nullable, ty: column.ty.clone() }, JoinColumn::Right(taken));
+    }
+
+    fn push_join(
+        &mut self,
+        node: &TransformNode,
+        joined: &mut Stream,
+        spec: JoinSpec,
+        [left, right]: [Stream; 2],
+        wanted: Option<u32>,
+    ) {
+        if self.settings.backend == BackendKind::Rocksdb {
+            self.warnings.push(format!(
+                "transform \"{}\": a join keeps the rows that wait on the heap and writes them whole at each checkpoint, also with \
+                 state backend rocksdb",
+                node.uid
+            ));
+        }
+        let parallelism = wanted.unwrap_or(self.settings.parallelism);
+        let link = |stream: &Stream, keys: &Vec<String>| {
+            let in_place =
+                stream.parallelism == parallelism && (parallelism == 1 || stream.partitioned_by.as_ref() == Some(keys));
+            (stream.stage, if in_place { Partition::Forward } else { Partition::Hash { columns: keys.clone() } })
+        };
+        let inputs = vec![link(&left, &spec.left_keys), link(&right, &spec.right_keys)];
+        let operator = OperatorSpec {
+            uid: node.uid.clone(),
+            clause: "join".into(),
+            kind: OperatorKind::Join(Box::new(spec)),
+            input: left.schema,
+            output: joined.schema.clone(),
+            bad_records: node.bad_records,
+        };
+        let (uid, kind, output) = (node.uid.clone(), StageKind::Operator(operator), joined.schema.clone());
+        joined.stage = self.push_stage(Stage { uid, kind, parallelism, inputs, output, uses: Vec::new() });
+        joined.parallelism = parallelism;
+    }
+}
+
+/// The output's event time: the window's, or the left row's, or, where there may be none, the right row's.
+fn event_time(spec: &JoinSpec, columns: &[Column], left: &Stream) -> Option<String> {
+    if !matches!(spec.scope, JoinScope::Within { .. }) {
+        return Some(WINDOW_TIME.into());
+    }
+    match spec.kind {
+        JoinKind::Inner | JoinKind::Left | JoinKind::Semi | JoinKind::Anti => left.schema.event_time.clone(),
+        JoinKind::Right => {
+            let time = spec.right.event_time.as_ref()?;
+            let mut origins = columns.iter().zip(&spec.columns);
+            let taken = origins.find(|(_, origin)| matches!(origin, JoinColumn::Right(name) if name == time));
+            taken.map(|(column, _)| column.name.clone())
+        }
+        JoinKind::Full => None,
+    }
+}
+
+/// The columns by whose key group the output is spread: those of the key that every row has.
+fn partitioned_by(spec: &JoinSpec) -> Option<Vec<String>> {
+    (!spec.kind.keeps_right() || spec.left_keys == spec.right_keys).then(|| spec.left_keys.clone())
+}
+
+/// Whether the output's `window_start` and `window_end` are those of a window.
+fn is_windowed(spec: &JoinSpec, left: &Stream) -> bool {
+    match spec.scope {
+        JoinScope::Tumbling { .. } | JoinScope::Same => true,
+        JoinScope::Within { .. } => left.windowed && !spec.kind.keeps_right(),
+    }
+}

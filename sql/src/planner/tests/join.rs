@@ -1,0 +1,124 @@
+//! Joins: where they stand in a plan, and every way in which two sides do not fit.
+
+use super::*;
+
+/// Two streams with keys, times and a value; a changelog; a stream in windows.
+fn joined(transforms: &str, last: &str) -> String {
+    format!(
+        "
+version: 1
+name: joined
+sources:
+  people: {{ rows: {{ columns: {{ id: INT64 NOT NULL, name: STRING, at: TIMESTAMP, age: INT32 }} }}, watermark: {{ column: at }} }}
+  sales: {{ rows: {{ columns: {{ id: INT64 NOT NULL, seller: INT64, price: INT64, at: TIMESTAMP, tags: LIST(STRING) }} }}, watermark: {{ column: at }} }}
+  timeless: {{ rows: {{ columns: {{ seller: INT64 NOT NULL, x: INT64 }} }} }}
+transforms:
+  totals: {{ inputs: [sales], key_by: [seller], aggregate: {{ n: count(*) }} }}
+  hourly: {{ inputs: [sales], key_by: [seller], window: {{ tumbling: {{ size: 1h }} }}, aggregate: {{ n: count(*) }} }}
+{transforms}
+sinks:
+  out: {{ inputs: [{last}], file: {{}} }}
+  rest: {{ inputs: [totals], file: {{}} }}
+  more: {{ inputs: [hourly], file: {{}} }}
+  last: {{ inputs: [timeless], file: {{}} }}
+  first: {{ inputs: [people], file: {{}} }}
+"
+    )
+}
+
+#[test]
+fn plans_of_joins() {
+    let cases = [
+        "  j: { inputs: [people], join: { with: [sales], kind: semi, on: { id: seller } }, window: { tumbling: { size: 10s } }, select: { id: id, name: name } }",
+        "  j: { inputs: [people], join: { with: [sales], kind: left, on: { id: seller }, within: { from: -5s, to: 1h }, take: { sale: id, price: price } }, select: { name: name, price: price, at: at } }",
+        "  j: { inputs: [hourly], join: { with: [hourly], kind: full, on: [seller], take: { m: n } }, window: same }",
+    ];
+    let mut text = String::new();
+    for case in cases {
+        for parallelism in [1, 2] {
+            text.push_str(&explain(&planned(&joined(case, "j"), parallelism)));
+            text.push('\n');
+        }
+    }
+    golden("joins", &text);
+}
+
+#[test]
+fn sides_that_do_not_fit_are_refused() {
+    let within = "within: { to: 1s }";
+    let cases = [
+        (
+            format!("inputs: [people], join: {{ with: [sales], on: {{ idd: seller }}, {within} }}"),
+            "join.on: left side: column \"idd\" not found",
+        ),
+        (
+            format!("inputs: [people], join: {{ with: [sales], on: {{ id: sellr }}, {within} }}"),
+            "join.on: right side: column \"sellr\" not found",
+        ),
+        (
+            format!("inputs: [people], join: {{ with: [sales], on: {{ name: tags }}, {within} }}"),
+            "right side: \"tags\" is LIST(STRING); a key is a plain value",
+        ),
+        (
+            format!("inputs: [people], join: {{ with: [sales], on: {{ age: seller }}, {within}, take: {{ price: price }} }}"),
+            "\"age\" is INT32 on the left side and \"seller\" INT64 on the right; cast one in a `select` before",
+        ),
+        (
+            format!(
+                "inputs: [people], join: {{ with: [sales], on: {{ id: seller, age: seller }}, {within}, take: {{ price: price }} }}"
+            ),
+            "right column \"seller\" stands here twice",
+        ),
+        (
+            format!("inputs: [people], join: {{ with: [sales], on: {{ id: seller }}, {within}, take: {{ at: at }} }}"),
+            "join.take.at: both sides have a column \"at\"; name what comes of the right side, as in `take: { right_at: at }`",
+        ),
+        (
+            format!("inputs: [people], join: {{ with: [sales], on: {{ id: seller }}, {within}, take: {{ at2: att }} }}"),
+            "join.take.at2: right side: column \"att\" not found",
+        ),
+        (
+            format!("inputs: [people], join: {{ with: [timeless], on: {{ id: seller }}, {within} }}"),
+            "join.within: an interval needs event time on both sides, and the right one has none: source \"timeless\" sets no `watermark`",
+        ),
+        (
+            "inputs: [people], join: { with: [timeless], on: { id: seller } }, window: { tumbling: { size: 1s } }".into(),
+            "j.window: a window needs event time on both sides, and the right one has none",
+        ),
+        (
+            "inputs: [people], join: { with: [hourly], on: { id: seller } }, window: same".into(),
+            "passed on unchanged; the left side has none",
+        ),
+        (
+            "inputs: [people], join: { with: [hourly], on: { id: seller } }, window: global".into(),
+            "a join in one window over everything would keep every row",
+        ),
+        (
+            "inputs: [people], join: { with: [totals], on: { id: seller } }, window: { tumbling: { size: 1s } }".into(),
+            "the right side is a changelog",
+        ),
+    ];
+    for (clauses, part) in cases {
+        let errors = planned_at(&joined(&format!("  j: {{ {clauses} }}"), "j"), 2).expect_err(&clauses);
+        assert!(errors.contains(part), "{clauses}\n{errors}");
+    }
+}
+
+#[test]
+fn the_event_time_of_a_join_is_that_of_the_rows_that_are_always_there() {
+    let time = |kind: &str, rest: &str| {
+        let join = format!(
+            "  j: {{ inputs: [people], join: {{ with: [sales], kind: {kind}, on: {{ id: seller }}, within: {{ to: 1s }}{rest} }} }}"
+        );
+        let plan = planned(&joined(&join, "j"), 1);
+        let join = plan.vertices.iter().find(|vertex| vertex.name == "j -> out").expect("the join begins a vertex");
+        join.operators[0].output.event_time.clone()
+    };
+    let take = ", take: { price: price, sold: at }";
+    assert_eq!(["inner", "left"].map(|kind| time(kind, take)), [Some("at".into()), Some("at".into())]);
+    assert_eq!(["semi", "anti"].map(|kind| time(kind, "")), [Some("at".into()), Some("at".into())]);
+    assert_eq!(
+        [time("right", take), time("right", ", take: { price: price }"), time("full", take)],
+        [Some("sold".into()), None, None]
+    );
+}

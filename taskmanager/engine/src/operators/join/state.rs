@@ -1,0 +1,133 @@
+//! A join's state: the rows of each side whose time has not passed, and how far time had come.
+//!
+//! A snapshot's pieces are the chunks themselves, so its synchronous part does no work for a row. Which pane a row is in is
+//! found anew when it is restored: nothing of it is saved.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
+use levada_common::keys::KeyGroupRange;
+use levada_common::planned_state::WATERMARK;
+use levada_state::keyed::HeapShare;
+use levada_state::snapshot::{StatePart, ready};
+
+use super::marks::Marks;
+use super::shape::{Shape, Side};
+use crate::error::EngineError;
+use crate::operator::{RestoredState, in_groups};
+use crate::operators::rows::RowBuffer;
+use crate::task::entries;
+
+/// Appends the pieces of a pane's rows.
+pub(super) fn save(side: &Side, rows: &RowBuffer, marks: Option<&Marks>, pieces: &mut Vec<RecordBatch>) {
+    for chunk in rows.chunks() {
+        let columns = side.saved.iter().map(|at| Arc::clone(&chunk.columns[*at]));
+        let marks = marks.filter(|_| side.saves_marks).map(|marks| Arc::new(marks.column(chunk.start, chunk.rows)) as ArrayRef);
+        let piece = RecordBatch::try_new(Arc::clone(&side.pieces), columns.chain(marks).collect());
+        pieces.push(piece.expect("a chunk has the input's columns"));
+    }
+}
+
+/// The states of a snapshot, by side.
+pub(super) fn parts(shape: &Shape, pieces: [Vec<RecordBatch>; 2], watermark: i64) -> Vec<StatePart> {
+    let sides = shape.sides.iter().zip(pieces);
+    let mut parts: Vec<StatePart> =
+        sides.map(|(side, pieces)| StatePart { meta: side.state.clone(), contents: ready(pieces).into() }).collect();
+    // The same in every subtask, so any entry will do; a union, so that each new subtask has one.
+    let entries = vec![watermark.to_string()];
+    parts.extend(entries::part_of(&shape.uid, WATERMARK, StateKind::OperatorUnion, entries));
+    parts
+}
+
+/// Rows that a snapshot had.
+pub(super) struct RestoredRows {
+    /// The columns of the side's input.
+    pub(super) columns: Vec<ArrayRef>,
+    /// Which of them have met one, where that was saved.
+    pub(super) marks: Option<BooleanArray>,
+}
+
+/// What a snapshot had.
+pub(super) struct Restored {
+    /// By side.
+    pub(super) rows: [Vec<RestoredRows>; 2],
+    /// How far time had come: without it a row that is late would be taken again.
+    pub(super) watermark: i64,
+}
+
+impl Restored {
+    /// The rows of these key groups.
+    ///
+    /// Errors: `Restore` where another state, column or type was saved than this join has.
+    pub(super) fn read(shape: &Shape, key_groups: KeyGroupRange, restored: &[RestoredState]) -> Result<Self, EngineError> {
+        let mut read = Self { rows: [Vec::new(), Vec::new()], watermark: i64::MIN };
+        for entry in entries::read(&shape.uid, WATERMARK, restored)? {
+            let time =
+                entry.parse().map_err(|_| refuse(shape, WATERMARK, format!("\"{entry}\" is not a time in milliseconds")))?;
+            read.watermark = read.watermark.max(time);
+        }
+        for state in restored.iter().filter(|state| state.name != WATERMARK) {
+            let Some(at) = shape.sides.iter().position(|side| side.state.name == state.name) else {
+                return Err(refuse(
+                    shape,
+                    &state.name,
+                    "this operator is a join, whose states are \"left\" and \"right\"".into(),
+                ));
+            };
+            for batch in &state.batches {
+                let batch = in_groups(batch, key_groups).map_err(|reason| refuse(shape, &state.name, reason))?;
+                if batch.num_rows() > 0 {
+                    let rows = columns(&shape.sides[at], &batch).map_err(|reason| refuse(shape, &state.name, reason))?;
+                    read.rows[at].push(rows);
+                }
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn refuse(shape: &Shape, state: &str, reason: String) -> EngineError {
+    EngineError::Restore { uid: shape.uid.clone(), state: state.into(), reason }
+}
+
+/// The columns of a restored batch in the order of the input.
+fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
+    let mut columns: Vec<Option<ArrayRef>> = vec![None; side.input.fields().len()];
+    let mut marks = None;
+    for (at, field) in side.pieces.fields().iter().enumerate() {
+        let column = batch.column_by_name(field.name()).ok_or_else(|| format!("it has no column \"{}\"", field.name()))?;
+        if column.data_type() != field.data_type() {
+            let (name, found, expected) = (field.name(), column.data_type(), field.data_type());
+            return Err(format!("column \"{name}\" is {found} in it, {expected} in the job"));
+        }
+        if !field.is_nullable() && column.null_count() > 0 {
+            return Err(format!("column \"{}\" has nulls in it and cannot in the job", field.name()));
+        }
+        match side.saved.get(at) {
+            Some(place) => columns[*place] = Some(Arc::clone(column)),
+            None => marks = Some(column.as_boolean().clone()),
+        }
+    }
+    let columns = columns.into_iter().collect::<Option<Vec<_>>>().ok_or("a column of the input is not saved")?;
+    Ok(RestoredRows { columns, marks })
+}
+
+/// Notes how much each side holds.
+///
+/// Errors: `OverBudget` where all states of the TaskManager are over its limit.
+pub(super) fn charge(shape: &Shape, share: &mut HeapShare, bytes: [usize; 2]) -> Result<(), EngineError> {
+    if share.set(bytes[0] + bytes[1]) {
+        return Ok(());
+    }
+    let largest = usize::from(bytes[1] > bytes[0]);
+    Err(EngineError::OverBudget {
+        uid: shape.uid.clone(),
+        state: shape.sides[largest].state.name.clone(),
+        bytes: bytes[largest],
+        used: share.budget().used(),
+        limit: share.budget().limit(),
+        remedy: "make the join's window or interval shorter",
+    })
+}
