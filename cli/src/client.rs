@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use levada_proto::v1::job_manager_client::JobManagerClient;
 use levada_proto::v1::{
-    CancelJobRequest, CheckJobRequest, DescribeClusterRequest, DescribeClusterResponse, DescribeJobRequest, JobState, JobStatus,
-    ListCheckpointsRequest, ListJobsRequest, RetainedCheckpoint, SavepointState, SavepointStatus, SubmitJobRequest,
-    TriggerSavepointRequest, WatchJobRequest,
+    CancelJobRequest, CheckJobRequest, CheckpointStatus, DescribeClusterRequest, DescribeClusterResponse, DescribeJobRequest,
+    JobState, JobStatus, ListCheckpointsRequest, ListJobsRequest, RetainedCheckpoint, SavepointState, SavepointStatus,
+    SubmitJobRequest, TriggerCheckpointRequest, TriggerCheckpointResponse, TriggerSavepointRequest, WatchJobRequest,
 };
 use tokio_stream::StreamExt;
 use tonic::transport::{Channel, Endpoint};
@@ -25,8 +25,8 @@ const REPEATS_MAX: u32 = 3;
 /// How long a lost JobManager is looked for.
 const RECONNECT_FOR: Duration = Duration::from_secs(30);
 
-/// Between two looks at a savepoint under way.
-const SAVEPOINT_LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Between two looks at a checkpoint or savepoint under way.
+const SNAPSHOT_LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a job begins with.
 #[derive(Debug, Clone, Default)]
@@ -184,11 +184,28 @@ impl Client {
             match savepoint.state() {
                 SavepointState::Completed => return Ok(savepoint),
                 SavepointState::Failed => bail!("the savepoint of job {job} failed: {}", savepoint.failure),
-                _ => tokio::time::sleep(SAVEPOINT_LOOK_EVERY).await,
+                _ => tokio::time::sleep(SNAPSHOT_LOOK_EVERY).await,
             }
             let status = self.describe(&job).await?;
             let known = status.savepoints.into_iter().find(|known| known.request_id == savepoint.request_id);
             savepoint = known.with_context(|| format!("job {job} has forgotten its savepoint {}", savepoint.request_id))?;
+        }
+    }
+
+    /// Takes a checkpoint and waits for its end. Errors: it failed.
+    pub async fn checkpoint(&mut self, job: &str) -> anyhow::Result<CheckpointStatus> {
+        let response = self.inner.trigger_checkpoint(TriggerCheckpointRequest { job: job.into() }).await;
+        let TriggerCheckpointResponse { job_id, checkpoint_id } = response.map_err(|status| readable(&status))?.into_inner();
+        loop {
+            let status = self.describe(&job_id).await?;
+            let is_terminal = is_terminal(status.state());
+            let history = status.checkpoints.unwrap_or_default().history;
+            match history.into_iter().rev().find(|ended| !ended.savepoint && ended.id >= checkpoint_id) {
+                Some(ended) if ended.failure.is_empty() => return Ok(ended),
+                Some(ended) => bail!("checkpoint {} of job {job_id} failed: {}", ended.id, ended.failure),
+                None if is_terminal => bail!("job {job_id} ended before its checkpoint began"),
+                None => tokio::time::sleep(SNAPSHOT_LOOK_EVERY).await,
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! The embedded cluster: JobManager and TaskManagers of this process, on loopback, through the same ports as anywhere.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context, bail};
 use levada_common::config::{Configuration, Layers};
 use levada_jobmanager::{JobManager, JobManagerHandle};
@@ -75,6 +77,11 @@ impl Embedded {
     /// A client of its JobManager.
     pub async fn client(&self) -> anyhow::Result<Client> {
         Client::connect(&self.address).await
+    }
+
+    /// Where its TaskManagers show their health and figures.
+    pub fn http_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.task_managers.iter().map(TaskManager::http_address)
     }
 
     /// Submits a job graph; answers the job's id.

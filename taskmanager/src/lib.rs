@@ -40,5 +40,5 @@ pub use levada_common::declaration::Options;
 pub use levada_common::types;
 pub use levada_engine::harness;
 pub use levada_state as state;
-pub use observer::Observer;
+pub use observer::{Observer, Step};
 pub use program::run_main;

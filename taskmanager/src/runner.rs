@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::inbox::{Control, Inbox};
-use crate::observer::Observer;
+use crate::observer::{Observer, Step};
 use crate::task::{TaskHandle, TaskState, Voice};
 use crate::upload::{Taken, Uploads};
 
@@ -142,8 +142,14 @@ impl Runner<'_> {
                 }
             }
             let now = meter.busy();
+            let rows_before = self.rows_in();
             let progress = task.step(self.surroundings.clock.of(now))?;
-            if self.hand_over(task) {
+            let events = task.take_events();
+            if events.iter().any(|event| matches!(event, TaskEvent::Snapshot { .. })) {
+                self.handle.metrics.snapshot_sync_ns.store(now.elapsed().as_nanos() as u64, Relaxed);
+            }
+            self.show_step(now, rows_before, &events);
+            if self.hand_over(events) {
                 return Ok(TaskState::Finished);
             }
             match progress {
@@ -155,10 +161,28 @@ impl Runner<'_> {
         }
     }
 
+    /// Rows that the vertex's first node has taken in.
+    fn rows_in(&self) -> u64 {
+        self.handle.nodes.first().map_or(0, |node| node.rows_in.load(Relaxed))
+    }
+
+    /// Shows an observer the step that began at `began`, if it was one that is worth it.
+    fn show_step(&self, began: StdInstant, rows_before: u64, events: &[TaskEvent]) {
+        let Some(observer) = &self.surroundings.observer else { return };
+        let took = began.elapsed();
+        let rows = self.rows_in() - rows_before;
+        let snapshot = events.iter().any(|event| matches!(event, TaskEvent::Snapshot { .. }));
+        if rows > 0 || snapshot {
+            let sync = || Duration::from_nanos(self.handle.metrics.snapshot_sync_ns.load(Relaxed));
+            let (vertex, subtask) = (self.handle.vertex_name.as_str(), self.handle.task.subtask.0);
+            observer.step(Step { vertex, subtask, began, took, rows, snapshot: snapshot.then(sync) });
+        }
+    }
+
     /// Takes what has to leave the task; whether it is finished.
-    fn hand_over(&self, task: &mut Task) -> bool {
+    fn hand_over(&self, events: Vec<TaskEvent>) -> bool {
         let mut finished = false;
-        for event in task.take_events() {
+        for event in events {
             match event {
                 TaskEvent::Snapshot { checkpoint, kind, finished, parts, durable } => {
                     let sync_ns = self.handle.metrics.snapshot_sync_ns.load(Relaxed);

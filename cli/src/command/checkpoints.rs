@@ -1,4 +1,4 @@
-//! `levada checkpoints`: what of a job could be restored.
+//! `levada checkpoints` and `levada checkpoint`: what of a job could be restored, and one more of it.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -23,6 +23,19 @@ pub struct CheckpointsArguments {
     remote: Remote,
 }
 
+/// Takes one now.
+pub async fn checkpoint(job: &str, remote: &Remote) -> anyhow::Result<ExitCode> {
+    let checkpoint = Client::connect(&remote.jobmanager).await?.checkpoint(job).await?;
+    eprintln!("levada: checkpoint {}: {} bytes in {} ms", checkpoint.id, count(checkpoint.bytes), checkpoint.duration_ms);
+    println!("{}", place(&checkpoint.metadata));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where a checkpoint is.
+fn place(path: &str) -> &str {
+    if path.is_empty() { "in the JobManager" } else { path }
+}
+
 /// Lists them, newest first.
 pub async fn checkpoints(arguments: CheckpointsArguments) -> anyhow::Result<ExitCode> {
     let checkpoints = Client::connect(&arguments.remote.jobmanager).await?.checkpoints(&arguments.job).await?;
@@ -33,7 +46,7 @@ pub async fn checkpoints(arguments: CheckpointsArguments) -> anyhow::Result<Exit
 fn as_text(checkpoints: &[RetainedCheckpoint]) -> String {
     let mut text = String::new();
     for checkpoint in checkpoints {
-        let place = if checkpoint.path.is_empty() { "in the JobManager" } else { &checkpoint.path };
+        let place = place(&checkpoint.path);
         let _ = writeln!(text, "checkpoint {}  {} bytes  {place}", checkpoint.id, count(checkpoint.bytes));
         for state in &checkpoint.states {
             let _ = writeln!(

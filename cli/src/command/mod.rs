@@ -60,6 +60,10 @@ enum Action {
     /// Sources stop, sinks publish what was written before, the job is FINISHED. Windows that are open stay in the savepoint, but
     /// with --drain. Exit code: 0 the savepoint is written and the job FINISHED, else 1; where the savepoint fails the job goes on.
     Stop(savepoint::StopArguments),
+    /// Takes a checkpoint of a job now and prints its path.
+    ///
+    /// Exit code: 0 it is complete, 1 it failed.
+    Checkpoint(JobArguments),
     /// Lists the completed checkpoints of a job that are kept, with their states.
     Checkpoints(checkpoints::CheckpointsArguments),
     /// Looks into checkpoints and savepoints, without the job's code.
@@ -139,6 +143,7 @@ impl Command {
                 Action::Check(arguments) => check(&arguments).await,
                 Action::Savepoint(arguments) => savepoint::savepoint(arguments).await,
                 Action::Stop(arguments) => savepoint::stop(arguments).await,
+                Action::Checkpoint(arguments) => checkpoints::checkpoint(&arguments.job, &arguments.remote).await,
                 Action::Checkpoints(arguments) => checkpoints::checkpoints(arguments).await,
                 Action::State(action) => state::run(action).await,
             }

@@ -1,8 +1,10 @@
 //! The source `rmw: { keys: K, records: N }` of the keyed-state benchmark: columns `key` and `second`, INT64.
 //!
 //! Records 0 to K − 1 fill: every key once, in the order n · 2654435761 mod K. Records K to K + N − 1 are measured, keys uniform.
-//! Between the two every subtask waits for all of them, and the last one notes CPU time, time and resident memory.
+//! Between the two every subtask waits for all of them, and the last one notes CPU time, time and resident memory. A program may
+//! hold a source of one subtask: then it gives the keys that it is told to, and nothing else until it is released.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Instant;
@@ -52,6 +54,14 @@ struct Meeting {
     filled: Option<Usage>,
     arrived: u32,
     waiting: Vec<Waker>,
+    /// While held: the keys that are still to be given.
+    held: Option<Range<u64>>,
+}
+
+impl Meeting {
+    fn wake(&mut self) {
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
 }
 
 impl Marks {
@@ -69,6 +79,30 @@ impl Marks {
         self.meeting().filled
     }
 
+    /// Holds the source, which gives these keys once and then nothing.
+    pub fn hold(&self, keys: Range<u64>) {
+        let mut meeting = self.meeting();
+        meeting.held = Some(keys);
+        meeting.wake();
+    }
+
+    /// While held: whether the source has given every key that it was told to.
+    pub fn is_quiet(&self) -> bool {
+        self.meeting().held.as_ref().is_some_and(Range::is_empty)
+    }
+
+    /// The next of at most `most` keys that are to be given now; `None` where the source is not held.
+    fn take_held(&self, most: u64, waker: &Waker) -> Option<Range<u64>> {
+        let mut meeting = self.meeting();
+        let held = meeting.held.as_mut()?;
+        let keys = held.start..held.end.min(held.start + most);
+        held.start = keys.end;
+        if keys.is_empty() {
+            meeting.waiting.push(waker.clone());
+        }
+        Some(keys)
+    }
+
     fn begin(&self) {
         self.meeting().start.get_or_insert_with(Usage::now);
     }
@@ -83,7 +117,7 @@ impl Marks {
         }
         if meeting.filled.is_none() {
             meeting.filled = Some(Usage::now());
-            meeting.waiting.drain(..).for_each(Waker::wake);
+            meeting.wake();
         }
         true
     }
@@ -136,11 +170,10 @@ struct State {
 }
 
 impl Rmw {
-    fn batch(&self, numbers: std::ops::Range<u64>) -> RecordBatch {
-        let keys = self.keys;
+    fn batch(&self, numbers: Range<u64>, key: impl Fn(u64) -> i64) -> RecordBatch {
         let columns = self.spec.schema.columns.iter().map(|column| -> ArrayRef {
             match column.name.as_str() {
-                "key" => Arc::new(Int64Array::from_iter_values(numbers.clone().map(|n| key(n, keys)))),
+                "key" => Arc::new(Int64Array::from_iter_values(numbers.clone().map(&key))),
                 _ => Arc::new(Int64Array::from_iter_values(numbers.clone().map(second))),
             }
         });
@@ -164,6 +197,12 @@ impl Source for Rmw {
 
     fn poll(&mut self) -> Result<SourcePoll, EngineError> {
         let state = self.state.as_mut().expect("a source is opened first");
+        let (rows_max, waker) = (state.context.batch_rows_max as u64, &state.context.waker);
+        match self.marks.take_held(rows_max, waker) {
+            Some(keys) if keys.is_empty() => return Ok(SourcePoll::Pending),
+            Some(keys) => return Ok(SourcePoll::Batch(self.batch(keys, |key| key as i64))),
+            None => {}
+        }
         let numbers = state.stripes.peek();
         let in_fill = numbers.as_ref().is_some_and(|numbers| numbers.start < self.keys);
         if !in_fill && !state.measured {
@@ -174,10 +213,11 @@ impl Source for Rmw {
             }
         }
         let Some(numbers) = numbers else { return Ok(SourcePoll::End) };
-        let end = numbers.end.min(numbers.start + state.context.batch_rows_max as u64);
+        let end = numbers.end.min(numbers.start + rows_max);
         let end = if in_fill { end.min(self.keys) } else { end };
         state.stripes.advance(end);
-        Ok(SourcePoll::Batch(self.batch(numbers.start..end)))
+        let keys = self.keys;
+        Ok(SourcePoll::Batch(self.batch(numbers.start..end, |n| key(n, keys))))
     }
 
     fn snapshot(&mut self, _checkpoint: CheckpointId) -> Result<Vec<String>, EngineError> {

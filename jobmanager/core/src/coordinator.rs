@@ -67,6 +67,8 @@ pub struct Coordinator {
     attempt: Option<AttemptId>,
     /// When the next periodic checkpoint is due.
     due: Option<Instant>,
+    /// Somebody wants a checkpoint, and none has begun since.
+    wanted: bool,
     /// From when on a final checkpoint may be tried.
     final_due: Instant,
     last_completed: bool,
@@ -112,6 +114,7 @@ impl Coordinator {
             health: Health::default(),
             attempt: None,
             due: None,
+            wanted: false,
             final_due: Instant(0),
             last_completed: false,
             keep: None,
@@ -168,6 +171,16 @@ impl Coordinator {
         let kind = CheckpointKind::Checkpoint;
         effects.push(Effect::DiscardCheckpoint { checkpoint: metadata.id, kind, tasks: metadata.tasks });
         delete_shared(files, effects);
+    }
+
+    /// Somebody wants a checkpoint: the next begins as soon as none is under way.
+    pub fn checkpoint_wanted(&mut self) {
+        self.wanted = true;
+    }
+
+    /// The id of the next checkpoint that begins.
+    pub fn next_id(&self) -> CheckpointId {
+        self.next_id
     }
 
     /// Somebody wants a savepoint; `refused` where it cannot be had now. A request that is known changes nothing.
@@ -239,7 +252,7 @@ impl Coordinator {
         } else if self.draining.is_some() {
             // A checkpoint of sources of which some were ended is none to go back to.
             None
-        } else if self.savepoints.next().is_some() {
+        } else if self.savepoints.next().is_some() || self.wanted {
             Some(Instant(0))
         } else {
             self.due
@@ -276,7 +289,10 @@ impl Coordinator {
         let settings = &self.plan.settings.checkpoint;
         match (request, kind.savepoint()) {
             (Some(request), Some(folder)) => self.savepoints.begun(&request, id, folder.to_string()),
-            _ => self.due = settings.interval_ms.map(|interval_ms| clock.now.plus_ms(interval_ms)),
+            _ => {
+                self.due = settings.interval_ms.map(|interval_ms| clock.now.plus_ms(interval_ms));
+                self.wanted = false;
+            }
         }
         let pending = Pending::new(id, kind, execution, clock, settings.timeout_ms);
         effects.push(self.trigger_effect(&pending, execution.without_live_input(&self.plan)));

@@ -94,6 +94,8 @@ pub enum Event {
     },
     /// The user wants a savepoint, and perhaps the job to end with it. One that cannot be taken now has failed at once.
     Savepoint(SavepointRequest),
+    /// The user wants a checkpoint now (see `Machine::next_checkpoint`).
+    Checkpoint,
     /// The user wants the job to end.
     Cancel,
     /// Time has come (see `Machine::deadline`).

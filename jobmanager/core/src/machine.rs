@@ -142,6 +142,26 @@ impl Machine {
         self.coordinator.holds(checkpoint, snapshot)
     }
 
+    /// The id that a checkpoint has at least which is wanted now by `Event::Checkpoint`; or why there can be none.
+    pub fn next_checkpoint(&self) -> Result<CheckpointId, String> {
+        if self.plan.settings.checkpoint.interval_ms.is_none() {
+            return Err("checkpointing is off; settings.checkpoint.interval switches it on".into());
+        }
+        match self.refuses_snapshots("a checkpoint") {
+            Some(why) => Err(why),
+            None => Ok(self.coordinator.next_id()),
+        }
+    }
+
+    /// Why no snapshot can be taken now, where that is so.
+    fn refuses_snapshots(&self, what: &str) -> Option<String> {
+        match self.state {
+            JobState::Running if !self.coordinator.is_last_completed() => None,
+            JobState::Running => Some("the job is finishing: its final checkpoint is complete".into()),
+            state => Some(format!("the job is {state}; {what} is taken of a RUNNING job only")),
+        }
+    }
+
     /// The savepoint of this request.
     pub fn savepoint(&self, request: &str) -> Option<&SavepointStatus> {
         self.coordinator.savepoint(request)
@@ -212,6 +232,8 @@ impl Machine {
             }
             Event::MetadataWritten { checkpoint, result, .. } => self.metadata_written(clock, checkpoint, result, effects),
             Event::Savepoint(request) => self.savepoint_wanted(clock, request),
+            Event::Checkpoint if self.next_checkpoint().is_ok() => self.coordinator.checkpoint_wanted(),
+            Event::Checkpoint => {}
             Event::Cancel => self.cancel(clock, effects),
             Event::Tick => {}
         }
@@ -353,11 +375,7 @@ impl Machine {
 
     /// A savepoint needs every task; whoever asks at another time is told so, and asks again.
     fn savepoint_wanted(&mut self, clock: Clock, request: SavepointRequest) {
-        let refused = match self.state {
-            JobState::Running if !self.coordinator.is_last_completed() => None,
-            JobState::Running => Some("the job is finishing: its final checkpoint is complete".into()),
-            state => Some(format!("the job is {state}; a savepoint is taken of a RUNNING job only")),
-        };
+        let refused = self.refuses_snapshots("a savepoint");
         self.coordinator.savepoint_wanted(request, clock.wall_ms, refused);
     }
 

@@ -56,6 +56,7 @@ enum Event {
     Decline { attempt: AttemptId, checkpoint: CheckpointId, task: TaskId, reason: DeclineReason, reply: oneshot::Sender<()> },
     FetchState { attempt: AttemptId, inline_id: u64, reply: oneshot::Sender<Option<Bytes>> },
     Savepoint { request: SavepointRequest, reply: oneshot::Sender<Option<v1::SavepointStatus>> },
+    Checkpoint(oneshot::Sender<Result<CheckpointId, String>>),
     Retained(oneshot::Sender<Vec<v1::RetainedCheckpoint>>),
     Cancel(oneshot::Sender<(bool, v1::JobStatus)>),
     Describe(oneshot::Sender<v1::JobStatus>),
@@ -113,6 +114,11 @@ impl DriverHandle {
     /// `None` within where too many wait.
     pub(crate) async fn savepoint(&self, request: SavepointRequest) -> Option<Option<v1::SavepointStatus>> {
         self.ask(|reply| Event::Savepoint { request, reply }).await
+    }
+
+    /// Asks for a checkpoint. Answers the least id that it can have; within, why there can be none now.
+    pub(crate) async fn checkpoint(&self) -> Option<Result<CheckpointId, String>> {
+        self.ask(Event::Checkpoint).await
     }
 
     /// The completed checkpoints that are kept, newest first.

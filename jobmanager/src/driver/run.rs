@@ -232,6 +232,11 @@ impl Driver {
             Event::Savepoint { request, reply } => {
                 let _ = reply.send(self.savepoint(request));
             }
+            Event::Checkpoint(reply) => {
+                let next = self.machine.next_checkpoint();
+                self.apply(CoreEvent::Checkpoint);
+                let _ = reply.send(next);
+            }
             Event::Retained(reply) => {
                 let _ = reply.send(status::retained(self.machine.retained(), self.checkpoints.directory()));
             }

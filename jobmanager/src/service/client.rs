@@ -160,6 +160,21 @@ impl JobManager for ClientService {
         }
     }
 
+    async fn trigger_checkpoint(
+        &self,
+        request: Request<v1::TriggerCheckpointRequest>,
+    ) -> Result<Response<v1::TriggerCheckpointResponse>, Status> {
+        let view = self.dispatcher.find(request.into_inner().job).await?;
+        let answer = match &view {
+            JobView::Driven(driver) => driver.checkpoint().await,
+            JobView::Ended(_) => None,
+        };
+        let status = self.dispatcher.status(view).await?;
+        let ended = || Err(format!("the job has ended: it is {}", state_name(&status)));
+        let least = answer.unwrap_or_else(ended).map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::TriggerCheckpointResponse { job_id: status.job_id.clone(), checkpoint_id: least.0 }))
+    }
+
     async fn list_checkpoints(
         &self,
         request: Request<v1::ListCheckpointsRequest>,

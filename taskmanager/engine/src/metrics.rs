@@ -100,7 +100,7 @@ pub struct TaskMetrics {
     pub blocked_ns: AtomicU64,
     /// Nanoseconds spent waiting for input.
     pub idle_ns: AtomicU64,
-    /// Nanoseconds of the newest snapshot's synchronous part.
+    /// Nanoseconds of the newest snapshot's synchronous part: of the step in which the barrier passed.
     pub snapshot_sync_ns: AtomicU64,
 }
 

@@ -197,9 +197,12 @@ impl World {
         }
     }
 
-    /// Someone wants a savepoint.
+    /// Someone wants a savepoint, or now and then a checkpoint.
     fn wish(&mut self) {
         self.wishes += 1;
+        if self.wishes.is_multiple_of(3) {
+            self.feed(Event::Checkpoint);
+        }
         let id = format!("wish {}", self.wishes);
         self.feed(Event::Savepoint(SavepointRequest { id, directory: "file:///sp".into(), mode: SavepointMode::Continue }));
         if self.now_ms < HEAL_AT_MS {

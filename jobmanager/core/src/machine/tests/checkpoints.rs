@@ -225,3 +225,43 @@ fn a_repeated_acknowledgement_without_files_is_one_too() {
     rig.acknowledge(1, inline_snapshot(task(0, 0), b"b"));
     assert!(matches!(rig.effects()[..], [Effect::DiscardSnapshot { .. }]), "another one");
 }
+
+#[test]
+fn a_checkpoint_that_is_wanted_begins_once_none_is_under_way() {
+    let mut rig = Rig::running(exchange(2));
+    rig.wait(1_000);
+    assert_eq!(triggered(&rig.effects()).len(), 1);
+    assert_eq!(rig.machine.next_checkpoint(), Ok(CheckpointId(2)));
+    rig.event(Event::Checkpoint);
+    rig.event(Event::Checkpoint);
+    assert_eq!(rig.effects(), [], "one is under way");
+    rig.acknowledge_all(1);
+    rig.written(1);
+    assert_eq!(triggered(&rig.effects()).iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2]);
+    rig.now += 100;
+    rig.acknowledge_all(2);
+    rig.written(2);
+    assert_eq!(triggered(&rig.effects()), [], "both wishes are one");
+    assert_eq!(rig.machine.deadline(), Some(Instant(2_000)), "the interval counts from the newest");
+    rig.event(Event::Checkpoint);
+    assert_eq!(triggered(&rig.effects()).len(), 1);
+}
+
+#[test]
+fn a_checkpoint_is_refused_where_there_can_be_none() {
+    let mut off = exchange(2);
+    off.settings.checkpoint.interval_ms = None;
+    let mut rig = Rig::running(off);
+    assert!(rig.machine.next_checkpoint().is_err_and(|why| why.contains("settings.checkpoint.interval")));
+    rig.event(Event::Checkpoint);
+    assert_eq!(rig.effects(), []);
+    let mut rig = Rig::new(exchange(2));
+    assert!(rig.machine.next_checkpoint().is_err_and(|why| why.contains("RUNNING")));
+    rig.event(Event::Checkpoint);
+    rig.event(Event::Start { splits: BTreeMap::new() });
+    rig.event(Event::Resources(vec![task_manager(1, 1), task_manager(2, 1)]));
+    rig.all(TaskState::Running);
+    rig.effects.clear();
+    rig.wait(1);
+    assert_eq!(rig.effects(), [], "nothing is kept of a wish that was refused");
+}
