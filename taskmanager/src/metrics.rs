@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use levada_common::prometheus::{self, head};
 use levada_engine::metrics::NodeMetrics;
+use levada_state::cold::ColdMetrics;
 use levada_state_rocksdb::MemoryUse;
 
 use crate::databases::Databases;
@@ -33,8 +34,16 @@ fn seconds(ns: u64) -> Option<f64> {
     Some(ns as f64 / 1e9)
 }
 
+/// A metric of a node's store, labelled as the node's.
+struct StoreMetric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&ColdMetrics) -> u64,
+}
+
 /// Every metric of a task.
-const TASK_METRICS: [TaskMetric; 5] = [
+const TASK_METRICS: [TaskMetric; 6] = [
     TaskMetric {
         name: "levada_task_busy_seconds_total",
         kind: "counter",
@@ -44,8 +53,14 @@ const TASK_METRICS: [TaskMetric; 5] = [
     TaskMetric {
         name: "levada_task_blocked_seconds_total",
         kind: "counter",
-        help: "Time spent waiting for room in the output.",
+        help: "Time spent waiting for room in the output, or for a store.",
         value: |task| seconds(task.metrics.blocked_ns.load(Relaxed)),
+    },
+    TaskMetric {
+        name: "levada_task_store_blocked_seconds_total",
+        kind: "counter",
+        help: "Time of this spent waiting for a store that has too much to write.",
+        value: |task| seconds(task.metrics.writing_ns.load(Relaxed)),
     },
     TaskMetric {
         name: "levada_task_idle_seconds_total",
@@ -107,6 +122,46 @@ const NODE_METRICS: [NodeMetric; 6] = [
         kind: "gauge",
         help: "Bytes of working state, as far as they are counted.",
         value: |node| node.state_bytes.load(Relaxed),
+    },
+];
+
+/// Every metric of a node's store.
+const STORE_METRICS: [StoreMetric; 6] = [
+    StoreMetric {
+        name: "levada_node_store_reads_total",
+        kind: "counter",
+        help: "Entries that were looked up in the node's database, because memory did not have them.",
+        value: |store| store.reads,
+    },
+    StoreMetric {
+        name: "levada_node_store_hits_total",
+        kind: "counter",
+        help: "Entries of these that the database had.",
+        value: |store| store.hits,
+    },
+    StoreMetric {
+        name: "levada_node_store_writes_total",
+        kind: "counter",
+        help: "Entries that were written into the node's database, or deleted in it.",
+        value: |store| store.writes,
+    },
+    StoreMetric {
+        name: "levada_node_store_disk_bytes",
+        kind: "gauge",
+        help: "Bytes of the node's database on disk when it was written last.",
+        value: |store| store.disk_bytes,
+    },
+    StoreMetric {
+        name: "levada_node_store_entries",
+        kind: "gauge",
+        help: "Entries in the node's database when it was written last, estimated.",
+        value: |store| store.entries,
+    },
+    StoreMetric {
+        name: "levada_node_store_pending_bytes",
+        kind: "gauge",
+        help: "Bytes on their way into the node's database.",
+        value: |store| store.pending_bytes,
     },
 ];
 
@@ -205,6 +260,14 @@ pub fn render(figures: ProcessFigures, databases: &Databases, tasks: &[Arc<TaskH
         head(&mut text, metric.name, metric.kind, metric.help);
         for (task, node) in tasks.iter().flat_map(|task| task.nodes.iter().map(move |node| (task, node))) {
             sample(&mut text, metric.name, task, &[("node", node.uid.as_str())], (metric.value)(node) as f64);
+        }
+    }
+    for metric in &STORE_METRICS {
+        head(&mut text, metric.name, metric.kind, metric.help);
+        for (task, node) in tasks.iter().flat_map(|task| task.nodes.iter().map(move |node| (task, node))) {
+            if let Some(store) = node.store() {
+                sample(&mut text, metric.name, task, &[("node", node.uid.as_str())], (metric.value)(&store) as f64);
+            }
         }
     }
     head(&mut text, "levada_function_counter_total", "counter", "A counter of a user's function.");

@@ -156,6 +156,7 @@ impl Runner<'_> {
                 Progress::Worked => {}
                 Progress::Waiting { until } => self.park(&mut meter, until, Rest::Idle),
                 Progress::Blocked { until } => self.park(&mut meter, until, Rest::Blocked),
+                Progress::Writing { until } => self.park(&mut meter, until, Rest::Writing),
                 Progress::Finished => return Ok(TaskState::Finished),
             }
         }
@@ -212,6 +213,7 @@ impl Runner<'_> {
 enum Rest {
     Idle,
     Blocked,
+    Writing,
 }
 
 /// Where a task's time goes.
@@ -243,9 +245,14 @@ impl<'a> Meter<'a> {
     fn rested(&mut self, rest: Rest) {
         let now = StdInstant::now();
         let rested = now.duration_since(self.since).as_nanos() as u64;
+        let metrics = &self.handle.metrics;
         match rest {
-            Rest::Idle => self.handle.metrics.idle_ns.fetch_add(rested, Relaxed),
-            Rest::Blocked => self.handle.metrics.blocked_ns.fetch_add(rested, Relaxed),
+            Rest::Idle => metrics.idle_ns.fetch_add(rested, Relaxed),
+            Rest::Blocked => metrics.blocked_ns.fetch_add(rested, Relaxed),
+            Rest::Writing => {
+                metrics.writing_ns.fetch_add(rested, Relaxed);
+                metrics.blocked_ns.fetch_add(rested, Relaxed)
+            }
         };
         self.since = now;
     }

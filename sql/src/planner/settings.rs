@@ -64,8 +64,8 @@ pub(super) fn resolve(
     }
     if backend == BackendKind::Rocksdb {
         warnings.push(
-            "state backend rocksdb: aggregates, windows and functions of this release still keep their state on the heap and write it \
-             whole at each checkpoint, as `fs` does"
+            "state backend rocksdb: functions keep their state in RocksDB; aggregates, windows and joins of this release keep it on \
+             the heap and write it whole at each checkpoint, as `fs` does"
                 .into(),
         );
     }

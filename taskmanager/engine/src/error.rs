@@ -2,6 +2,7 @@
 
 use levada_common::fault::{Fault, Faulty, Retry};
 use levada_common::ids::Uid;
+use levada_state::cold::ColdError;
 use levada_state::descriptor::BindError;
 
 use crate::function::FunctionError;
@@ -123,6 +124,15 @@ pub enum EngineError {
         #[source]
         source: Box<BindError>,
     },
+    /// The database that the node's state is in failed.
+    #[error("node \"{uid}\": its state cannot be kept")]
+    Store {
+        /// The node.
+        uid: Uid,
+        /// Why.
+        #[source]
+        source: Box<ColdError>,
+    },
     /// A source or sink failed.
     #[error("node \"{uid}\" ({connector}): {message}")]
     Connector {
@@ -153,6 +163,7 @@ impl Faulty for EngineError {
             Self::BadRecord { .. } | Self::AggregateOverflow { .. } => Fault::User,
             Self::Connector { fault, .. } => *fault,
             Self::Function { source, .. } => source.fault(),
+            Self::Store { source, .. } => source.fault(),
             Self::UnknownFunction { .. } | Self::OtherFunction { .. } | Self::Bind { .. } => Fault::User,
             Self::Restore { .. } | Self::OverBudget { .. } => Fault::User,
             Self::Kernel { .. } | Self::Invariant { .. } => Fault::Internal,
@@ -164,6 +175,7 @@ impl Faulty for EngineError {
             Self::BadRecord { .. } | Self::AggregateOverflow { .. } | Self::Restore { .. } => Retry::Never,
             Self::Connector { retry, .. } => *retry,
             Self::Function { source, .. } => source.retry(),
+            Self::Store { source, .. } => source.retry(),
             Self::Bind { .. } => Retry::Never,
             Self::OverBudget { .. } => Retry::Backoff,
             // Another TaskManager may have it.

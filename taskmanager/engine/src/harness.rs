@@ -46,6 +46,8 @@ use levada_common::declaration::Options;
 use levada_common::ids::Uid;
 use levada_common::plan::{BadRecordPolicy, OperatorKind, OperatorSpec, ProcessSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
+use levada_state::cold::memory::MemoryColdStores;
+use levada_state::cold::{ColdStores, OverlayBudget};
 use levada_state::keyed::HeapBudget;
 use serde_json::Value;
 
@@ -78,6 +80,9 @@ pub enum HarnessError {
     },
 }
 
+/// How often one asks in vain whether a store has written something: a real one takes its time too.
+const STORE_LAG: u32 = 2;
+
 /// A function and how it is to run.
 #[derive(Clone)]
 pub struct Harness {
@@ -88,13 +93,23 @@ pub struct Harness {
     parallelism: u32,
     max_parallelism: u32,
     batch_rows_max: usize,
+    overlay_bytes: Option<usize>,
 }
 
 impl Harness {
     /// At parallelism 1 of 128, without key, options and event time.
     pub fn new(function: RegisteredFunction) -> Self {
         let (keys, options) = (Vec::new(), Options::new());
-        Self { function, keys, options, event_time: None, parallelism: 1, max_parallelism: 128, batch_rows_max: 8192 }
+        Self {
+            function,
+            keys,
+            options,
+            event_time: None,
+            parallelism: 1,
+            max_parallelism: 128,
+            batch_rows_max: 8192,
+            overlay_bytes: None,
+        }
     }
 
     /// Keys the input by one more column.
@@ -135,6 +150,14 @@ impl Harness {
         self
     }
 
+    /// Keeps keyed state as the rocksdb backend does, in a store (here one in memory) before which all instances together have so
+    /// many bytes: what was not used lately leaves memory and comes back.
+    #[must_use]
+    pub fn store(mut self, overlay_bytes: usize) -> Self {
+        self.overlay_bytes = Some(overlay_bytes);
+        self
+    }
+
     /// Starts with empty state.
     ///
     /// Errors: what the function answers when it is made and opened.
@@ -156,7 +179,7 @@ impl Harness {
         StreamSchema { columns, event_time: self.event_time.clone(), changelog: false }
     }
 
-    fn spec(&self) -> OperatorSpec {
+    pub(crate) fn spec(&self) -> OperatorSpec {
         let function = self.function.declaration().clone();
         let keys = if function.keys_first { self.keys.clone() } else { Vec::new() };
         let output = StreamSchema {
@@ -180,11 +203,16 @@ impl Harness {
         }
     }
 
-    fn functions(&self) -> Functions {
+    pub(crate) fn functions(&self) -> Functions {
         [(self.function.declaration().name.clone(), self.function.clone())].into()
     }
 
     fn budget() -> Arc<HeapBudget> {
         Arc::new(HeapBudget::unlimited())
+    }
+
+    fn stores(&self) -> Option<Arc<dyn ColdStores>> {
+        let budget = OverlayBudget::new(self.overlay_bytes?);
+        Some(Arc::new(MemoryColdStores::new(self.max_parallelism, STORE_LAG, budget)))
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use levada_common::ids::Uid;
+use levada_state::cold::ColdMetrics;
 
 /// Counters of one node in one subtask.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct NodeMetrics {
     pub state_bytes: AtomicU64,
     /// Keys (or (window, key) pairs) in the state.
     pub state_keys: AtomicU64,
+    /// What the node's store did and has, where its state is in one.
+    store: Mutex<Option<ColdMetrics>>,
     /// The newest bad record: position and reason.
     last_bad: Mutex<Option<String>>,
     /// Counters of a user's function, by name.
@@ -56,6 +59,7 @@ impl NodeMetrics {
             bad_records: AtomicU64::new(0),
             state_bytes: AtomicU64::new(0),
             state_keys: AtomicU64::new(0),
+            store: Mutex::new(None),
             last_bad: Mutex::new(None),
             counters: Mutex::new(BTreeMap::new()),
         }
@@ -63,13 +67,23 @@ impl NodeMetrics {
 
     /// The counter of this name, made where there is none.
     pub fn counter(&self, name: &str) -> Counter {
-        self.counters.lock().unwrap_or_else(std::sync::PoisonError::into_inner).entry(name.into()).or_default().clone()
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).entry(name.into()).or_default().clone()
     }
 
     /// The counters of the node's function, by name.
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let counters = self.counters.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         counters.iter().map(|(name, counter)| (name.clone(), counter.get())).collect()
+    }
+
+    /// Shows what the node's store did and has. To be called once a batch.
+    pub fn set_store(&self, metrics: ColdMetrics) {
+        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(metrics);
+    }
+
+    /// What the node's store did and has, where its state is in one.
+    pub fn store(&self) -> Option<ColdMetrics> {
+        *self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts one bad record and keeps its place and reason.
@@ -80,12 +94,12 @@ impl NodeMetrics {
             let end = (0..=500).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
             text.truncate(end);
         }
-        *self.last_bad.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(text);
+        *self.last_bad.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
     /// The newest bad record: position and reason.
     pub fn last_bad(&self) -> Option<String> {
-        self.last_bad.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.last_bad.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -96,8 +110,10 @@ pub struct TaskMetrics {
     pub watermark_ms: AtomicI64,
     /// Nanoseconds spent working.
     pub busy_ns: AtomicU64,
-    /// Nanoseconds spent waiting for room in the output.
+    /// Nanoseconds spent waiting for room in the output, or for a store.
     pub blocked_ns: AtomicU64,
+    /// Nanoseconds of these spent waiting for a store.
+    pub writing_ns: AtomicU64,
     /// Nanoseconds spent waiting for input.
     pub idle_ns: AtomicU64,
     /// Nanoseconds of the newest snapshot's synchronous part: of the step in which the barrier passed.
@@ -110,6 +126,7 @@ impl Default for TaskMetrics {
             watermark_ms: AtomicI64::new(i64::MIN),
             busy_ns: AtomicU64::new(0),
             blocked_ns: AtomicU64::new(0),
+            writing_ns: AtomicU64::new(0),
             idle_ns: AtomicU64::new(0),
             snapshot_sync_ns: AtomicU64::new(0),
         }

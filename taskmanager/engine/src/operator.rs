@@ -71,11 +71,17 @@ pub struct OperatorContext {
 /// One step of a chain.
 ///
 /// Contract: `open` first, once. Then in any order `process`, `advance`, `before_barrier` + `snapshot`, `finish`; before each of
-/// these the chain has polled until `None`. After `finish` only snapshots and notifications follow. An error fails the task;
+/// these the chain has polled until `None`, and rows and polls only come while it `is_ready`. After `finish` only snapshots and notifications follow. An error fails the task;
 /// nothing more is called after it.
 pub trait Operator: Send {
     /// Takes its context and what it had in the snapshot that the task is restored from (empty at a first start).
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError>;
+
+    /// Whether it has room to work: asked before it is given rows and before it is polled. `false` says that its store has too
+    /// much to write; the store wakes the task when that has changed.
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        Ok(true)
+    }
 
     /// Takes rows of input `input` (0 but for operators with several inputs).
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError>;

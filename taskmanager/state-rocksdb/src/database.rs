@@ -9,7 +9,7 @@ use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 use levada_state::cold::{ColdError, RowLayout};
-use rocksdb::{BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, Options, WriteBatch};
+use rocksdb::{BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, Options, WriteBatch, properties};
 
 use crate::description::{DESCRIPTION_KEY, DescribedState, Description};
 use crate::descriptors::Grant;
@@ -60,6 +60,15 @@ pub struct Family {
     pub layout: RowLayout,
     /// Entries that were touched last at this time or before are expired.
     pub expired_until_ms: Arc<AtomicI64>,
+}
+
+/// How much a database has, as far as RocksDB tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DatabaseSize {
+    /// Bytes of its tables.
+    pub disk_bytes: u64,
+    /// Entries, estimated.
+    pub entries: u64,
 }
 
 /// Where a database of `uid` is, in the operator's folder.
@@ -228,6 +237,13 @@ impl Database {
         self.db.property_int_value_cf(&self.handle(family), property).ok().flatten().unwrap_or(0)
     }
 
+    /// How much it has.
+    pub fn size(&self) -> DatabaseSize {
+        let states = self.description().states;
+        let sum = |property| states.iter().map(|state| self.figure(&state.family, property)).sum();
+        DatabaseSize { disk_bytes: sum(properties::LIVE_SST_FILES_SIZE), entries: sum(properties::ESTIMATE_NUM_KEYS) }
+    }
+
     /// The database cannot be opened, or a family not made.
     pub fn open_error(&self, source: Cause) -> ColdError {
         ColdError::Open { uid: self.uid.clone(), path: self.path(), source }
@@ -239,8 +255,8 @@ impl Database {
     }
 
     /// A write failed.
-    pub fn write_error(&self, doing: &'static str, source: Cause) -> ColdError {
-        ColdError::Write { uid: self.uid.clone(), path: self.path(), doing, source }
+    pub fn write_error(&self, doing: impl Into<String>, source: Cause) -> ColdError {
+        ColdError::Write { uid: self.uid.clone(), path: self.path(), doing: doing.into(), source }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use levada_common::config::RocksdbProfile;
+use levada_state::cold::OverlayBudget;
 use rocksdb::{Cache, WriteBufferManager};
 
 use crate::descriptors::Descriptors;
@@ -14,7 +15,7 @@ const CACHE_MIN: u64 = 8 << 20;
 
 /// What all databases of a TaskManager share.
 ///
-/// The memory is one budget: half of it is the overlays' (see [`Rocksdb::overlay_bytes`]), the other half one cache, in which
+/// The memory is one budget: half of it is the overlays', the other half one cache, in which
 /// blocks, indexes, filters and memtables of all databases are counted.
 #[derive(Debug)]
 pub struct Rocksdb {
@@ -29,7 +30,7 @@ pub(crate) struct SharedMemory {
     pub(crate) cache: Cache,
     pub(crate) buffers: WriteBufferManager,
     cache_bytes: u64,
-    overlay_bytes: u64,
+    pub(crate) overlays: Arc<OverlayBudget>,
 }
 
 /// The memory of all databases, in bytes.
@@ -47,8 +48,8 @@ pub struct MemoryUse {
 
 impl std::fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { cache_bytes, overlay_bytes, .. } = self;
-        f.debug_struct("SharedMemory").field("cache_bytes", cache_bytes).field("overlay_bytes", overlay_bytes).finish()
+        let Self { cache_bytes, overlays, .. } = self;
+        f.debug_struct("SharedMemory").field("cache_bytes", cache_bytes).field("overlays", overlays).finish()
     }
 }
 
@@ -57,7 +58,8 @@ impl SharedMemory {
         let cache_bytes = (total_bytes / 2).max(CACHE_MIN);
         let cache = Cache::new_lru_cache(cache_bytes as usize);
         let buffers = WriteBufferManager::new_write_buffer_manager_with_cache(cache_bytes as usize / 4, false, cache.clone());
-        Self { cache, buffers, cache_bytes, overlay_bytes: total_bytes / 2 }
+        let overlays = OverlayBudget::new(usize::try_from(total_bytes / 2).unwrap_or(usize::MAX));
+        Self { cache, buffers, cache_bytes, overlays }
     }
 }
 
@@ -74,18 +76,13 @@ impl Rocksdb {
         }))
     }
 
-    /// Memory that the overlays of all operators may take together.
-    pub fn overlay_bytes(&self) -> u64 {
-        self.memory.overlay_bytes
-    }
-
     /// The memory that is used.
     pub fn memory(&self) -> MemoryUse {
         MemoryUse {
             cache_max_bytes: self.memory.cache_bytes,
             cache_bytes: self.memory.cache.get_usage() as u64,
             pinned_bytes: self.memory.cache.get_pinned_usage() as u64,
-            overlay_max_bytes: self.memory.overlay_bytes,
+            overlay_max_bytes: self.memory.overlays.bytes() as u64,
         }
     }
 

@@ -12,9 +12,8 @@ use levada_state::cold::{
 };
 use levada_state::row_codec::RowBytes;
 use levada_state::snapshot::DatabaseSnapshot;
-use rocksdb::properties;
 
-use crate::database::{Database, Family};
+use crate::database::{Database, DatabaseSize, Family};
 use crate::load::load;
 use crate::restore::rewrite_family;
 use crate::scan::RunningScan;
@@ -43,6 +42,7 @@ impl RocksdbStore {
     pub fn start(database: Arc<Database>, waker: Waker) -> Result<Self, ColdError> {
         let (commands, inbox) = channel();
         let progress = Progress::new(waker);
+        progress.has(database.size());
         let writer = Writer::new(Arc::clone(&database), Arc::clone(&progress));
         let thread = thread::Builder::new().name("levada-cold".into()).spawn(move || writer.run(&inbox));
         let thread = thread.map_err(|error| database.open_error(Arc::new(error)))?;
@@ -163,13 +163,13 @@ impl ColdStore for RocksdbStore {
     }
 
     fn metrics(&self) -> ColdMetrics {
-        let sum = |property| self.states.iter().map(|state| self.database.figure(&state.family, property)).sum();
+        let DatabaseSize { disk_bytes, entries } = self.progress.size();
         ColdMetrics {
             reads: self.reads,
             hits: self.hits,
             writes: self.progress.writes(),
-            disk_bytes: sum(properties::LIVE_SST_FILES_SIZE),
-            entries: sum(properties::ESTIMATE_NUM_KEYS),
+            disk_bytes,
+            entries,
             pending_bytes: self.progress.pending_bytes(),
         }
     }

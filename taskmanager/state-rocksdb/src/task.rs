@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
-use levada_state::cold::{ColdError, ColdStore, ColdStores};
+use levada_state::cold::{ColdError, ColdStores, Opened};
 
 use crate::database::{Database, database_path};
 use crate::directory::{TaskDirectory, WorkingDirectoryError, remove};
@@ -94,9 +94,10 @@ impl TaskDatabases {
 }
 
 impl ColdStores for TaskDatabases {
-    fn open(&self, uid: &Uid) -> Result<Box<dyn ColdStore>, ColdError> {
+    fn open(&self, uid: &Uid) -> Result<Opened, ColdError> {
         let restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
         let database = restored.map_or_else(|| self.open_database(uid), Ok)?;
-        Ok(Box::new(RocksdbStore::start(database, self.waker.clone())?))
+        let store = Box::new(RocksdbStore::start(database, self.waker.clone())?);
+        Ok(Opened { store, share: self.shared.memory.overlays.share() })
     }
 }

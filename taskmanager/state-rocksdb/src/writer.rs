@@ -14,7 +14,7 @@ use levada_state::cold::{Change, ColdError, Seal};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{DBCompressionType, Options, properties};
 
-use crate::database::{Database, Family};
+use crate::database::{Cause, Database, DatabaseSize, Family};
 use crate::generation::Generation;
 use crate::options;
 use crate::snapshot::Ticket;
@@ -51,6 +51,7 @@ pub struct Progress {
 struct State {
     written: Option<Seal>,
     failure: Option<ColdError>,
+    size: DatabaseSize,
 }
 
 impl Progress {
@@ -84,6 +85,16 @@ impl Progress {
     /// The failure that ended the thread.
     pub fn check(&self) -> Result<(), ColdError> {
         self.lock().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// How much the database had when it was written last.
+    pub fn size(&self) -> DatabaseSize {
+        self.lock().size
+    }
+
+    /// The database has so much now.
+    pub fn has(&self, size: DatabaseSize) {
+        self.lock().size = size;
     }
 
     /// Bytes that were sent and are not written.
@@ -213,6 +224,7 @@ impl Writer {
             self.progress.writes.fetch_add(written, Ordering::Relaxed);
             generation.clear();
         }
+        self.progress.has(self.database.size());
         self.progress.pending_bytes.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
         Ok(())
     }
@@ -233,8 +245,9 @@ impl Writer {
 
 /// Writes a generation as sorted files, or where the database does not take those, as sorted batches.
 fn write_generation(database: &Database, options: &Options, generation: &Generation) -> Result<u64, ColdError> {
-    let family = &generation.family().family;
-    let mut tables = Tables::new(options, database).map_err(|error| database.write_error("making files", Arc::new(error)))?;
+    let Family { family, state, .. } = generation.family().as_ref();
+    let failed = |doing: &str, cause: Cause| database.write_error(format!("{doing} of state \"{state}\""), cause);
+    let mut tables = Tables::new(options, database).map_err(|error| failed("making files", Arc::new(error)))?;
     let ingested = generation.write(&mut tables).and_then(|()| tables.ingest(database, family));
     let error = match ingested {
         Ok(entries) => return Ok(entries),
@@ -242,12 +255,12 @@ fn write_generation(database: &Database, options: &Options, generation: &Generat
     };
     let retryable = matches!(error.kind(), rocksdb::ErrorKind::NotSupported | rocksdb::ErrorKind::InvalidArgument);
     if !retryable {
-        return Err(database.write_error("writing sorted files", Arc::new(error)));
+        return Err(failed("writing sorted files", Arc::new(error)));
     }
     tracing::warn!(operator = %database.uid, family, %error, "sorted files are not taken; writing batches instead");
     let mut batches = Batches::new(database, family);
     let written = generation.write(&mut batches).and_then(|()| batches.flush());
-    written.map_err(|error| database.write_error("writing sorted batches", Arc::new(error)))
+    written.map_err(|error| failed("writing sorted batches", Arc::new(error)))
 }
 
 /// Waits while level 0 is too full: what is pending then grows, and the task is held back by that.

@@ -130,6 +130,18 @@ impl FrozenRows {
         }
     }
 
+    /// Gives the running snapshot up, and sets the bits of the rows that it had still to save in `rows`, words of 64.
+    pub fn take_rest(&mut self, rows: &mut Vec<u64>) {
+        let words = self.end.div_ceil(64);
+        if rows.len() < words {
+            rows.resize(words, 0);
+        }
+        for (word, bits) in rows.iter_mut().zip(&self.bits[..words]) {
+            *word |= !(bits ^ self.meaning);
+        }
+        self.abandon();
+    }
+
     /// Gives the running snapshot up.
     pub fn abandon(&mut self) {
         self.bits.fill(!self.meaning);

@@ -139,18 +139,19 @@ impl Inner {
     }
 
     /// Takes up to `max` timers that are due: their keys are the rows that can be entered, their times are put in `times_ms`.
-    pub(crate) fn take_due(&mut self, kind: TimerKind, max: usize, times_ms: &mut Vec<i64>) {
+    pub(crate) fn take_due(&mut self, kind: TimerKind, max: usize, times_ms: &mut Vec<i64>) -> Result<(), FunctionError> {
         times_ms.clear();
         let due = self.due(kind);
-        let Some(timers) = &mut self.timers[kind as usize] else { return };
+        let Some(timers) = &mut self.timers[kind as usize] else { return Ok(()) };
         if timers.next_time().is_none_or(|next| next > due) {
-            return;
+            return Ok(());
         }
         self.fired.clear();
         timers.fire(due, max, &mut self.fired);
         std::mem::swap(times_ms, &mut self.fired.times);
         self.leave();
         std::mem::swap(&mut self.ids, &mut self.fired.keys);
+        Ok(self.keyed.fetch(&self.ids)?)
     }
 
     /// When the next timer of processing time is due.

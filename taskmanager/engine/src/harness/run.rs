@@ -53,7 +53,7 @@ impl HarnessRun {
     pub(super) fn open(harness: Harness, snapshot: Option<&HarnessSnapshot>) -> Result<Self, HarnessError> {
         let (spec, functions) = (harness.spec(), harness.functions());
         let metrics = Arc::new(NodeMetrics::new(spec.uid.clone()));
-        let budget = Harness::budget();
+        let (budget, cold) = (Harness::budget(), harness.stores());
         let mut subtasks = Vec::new();
         for subtask in 0..harness.parallelism {
             let mut operator = operators::build(&spec, &NoExpressions, &functions)?;
@@ -65,7 +65,7 @@ impl HarnessRun {
                 batch_rows_max: harness.batch_rows_max,
                 metrics: Arc::clone(&metrics),
                 heap_budget: Arc::clone(&budget),
-                cold: None,
+                cold: cold.clone(),
             };
             let restored = snapshot.map(|snapshot| snapshot.of(subtask, harness.parallelism)).unwrap_or_default();
             operator.open(&context, restored)?;
@@ -97,7 +97,7 @@ impl HarnessRun {
         if keys.is_empty() {
             let subtask = self.next;
             self.next = (self.next + 1) % self.subtasks.len();
-            self.subtasks[subtask].process(0, batch)?;
+            self.process(subtask, 0, batch)?;
             return self.drain();
         }
         let (max, parallelism) = (self.harness.max_parallelism, self.harness.parallelism);
@@ -108,7 +108,7 @@ impl HarnessRun {
             let rows: Vec<u32> = mine.map(|(row, _)| row as u32).collect();
             if !rows.is_empty() {
                 let part = take_record_batch(&batch, &UInt32Array::from(rows)).map_err(HarnessError::Rows)?;
-                self.subtasks[subtask as usize].process(0, part)?;
+                self.process(subtask as usize, 0, part)?;
                 self.drain()?;
             }
         }
@@ -122,8 +122,8 @@ impl HarnessRun {
         let no_input = || HarnessError::NoBroadcast { function: self.harness.function.declaration().name.clone() };
         let schema = self.broadcast.clone().ok_or_else(no_input)?;
         for batch in read(rows, &schema, self.harness.batch_rows_max)? {
-            for subtask in &mut self.subtasks {
-                subtask.process(1, batch.clone())?;
+            for subtask in 0..self.subtasks.len() {
+                self.process(subtask, 1, batch.clone())?;
             }
             self.drain()?;
         }
@@ -193,14 +193,32 @@ impl HarnessRun {
         self.drain()
     }
 
+    /// Gives an instance rows as a task does: when it is ready, and with the work that waits beside them.
+    fn process(&mut self, subtask: usize, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let subtask = &mut self.subtasks[subtask];
+        wait_ready(subtask)?;
+        subtask.process(input, batch)?;
+        subtask.background().map(drop)
+    }
+
     fn drain(&mut self) -> Result<(), HarnessError> {
         for subtask in &mut self.subtasks {
+            wait_ready(subtask)?;
             while let Some(batch) = subtask.poll()? {
                 self.output.push(batch);
+                wait_ready(subtask)?;
             }
         }
         Ok(())
     }
+}
+
+/// Waits until the operator's store has written enough.
+fn wait_ready(operator: &mut Box<dyn Operator>) -> Result<(), EngineError> {
+    while !operator.is_ready()? {
+        operator.background()?;
+    }
+    Ok(())
 }
 
 /// JSON objects as batches of `schema`.

@@ -85,6 +85,8 @@ pub(crate) enum Pump {
     More,
     /// The outflow has no room.
     Blocked,
+    /// An operator's store has too much to write.
+    Writing,
     /// This signal has passed every operator; with a barrier come the snapshots.
     Passed(Signal, Vec<StatePart>),
 }
@@ -149,6 +151,9 @@ impl Chain {
     pub(crate) fn pump(&mut self, outflow: &mut dyn Outflow) -> Result<Pump, EngineError> {
         for _ in 0..MOVES_PER_PUMP {
             if let Some(at) = self.stages.iter().rposition(|stage| stage.pending) {
+                if !self.are_ready(at, at + 1)? {
+                    return Ok(Pump::Writing);
+                }
                 if at + 1 < self.stages.len() || outflow.is_ready() {
                     self.poll(at, outflow)?;
                 } else if self.stages[at].operator.has_output() {
@@ -170,12 +175,26 @@ impl Chain {
                     self.inbox = Some((input, batch));
                     return Ok(Pump::Blocked);
                 }
+                if !self.are_ready(0, 0)? {
+                    self.inbox = Some((input, batch));
+                    return Ok(Pump::Writing);
+                }
                 self.give(0, input, batch, outflow)?;
             } else {
                 return Ok(Pump::Drained);
             }
         }
         Ok(Pump::More)
+    }
+
+    /// Whether the operators from `first` to `last` have room to work, as far as there are so many.
+    fn are_ready(&mut self, first: usize, last: usize) -> Result<bool, EngineError> {
+        for stage in self.stages.iter_mut().take(last + 1).skip(first) {
+            if !stage.operator.is_ready()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Does a bounded piece of the operators' work beside rows; `true` while there is more.

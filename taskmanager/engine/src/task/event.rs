@@ -24,6 +24,11 @@ pub enum Progress {
         /// When to step at the latest.
         until: Option<Instant>,
     },
+    /// A store has too much to write: step again when it wakes the task.
+    Writing {
+        /// When to step at the latest.
+        until: Option<Instant>,
+    },
     /// The last checkpoint was committed: nothing is left to do.
     Finished,
 }

@@ -27,6 +27,17 @@ const BACKGROUND_PIECES_PER_STEP: usize = 8;
 /// How long a task with background work left sleeps, in milliseconds: its reader may be what it waits for.
 const BACKGROUND_PAUSE_MS: u64 = 1;
 
+/// Why nothing moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// There is no input.
+    Input,
+    /// The output has no room.
+    Room,
+    /// A store has too much to write.
+    Store,
+}
+
 /// Where a task is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -104,7 +115,7 @@ impl Task {
                 Ok(Progress::Worked)
             }
             // What the channels hold stays there: it is for the task to read, should the savepoint fail.
-            Phase::Stopped(_) => self.hold(now, None, false),
+            Phase::Stopped(_) => self.hold(now, None, Held::Input),
             Phase::Finishing => self.wait_for_the_end(now),
             Phase::Finished => Ok(Progress::Finished),
         }
@@ -175,10 +186,8 @@ impl Task {
         let mut took = false;
         loop {
             match self.chain.pump(&mut self.tail)? {
-                Pump::Blocked => {
-                    self.head.interrupt();
-                    return self.hold(now, None, true);
-                }
+                Pump::Blocked => return self.hold(now, None, Held::Room),
+                Pump::Writing => return self.hold(now, None, Held::Store),
                 Pump::More => return Ok(Progress::Worked),
                 Pump::Passed(signal, parts) => {
                     self.pass(signal, parts)?;
@@ -203,7 +212,7 @@ impl Task {
                 continue;
             }
             match self.take(now)? {
-                Taken::Empty(until) => return self.hold(now, until, false),
+                Taken::Empty(until) => return self.hold(now, until, Held::Input),
                 Taken::Nothing => return Ok(Progress::Worked),
                 Taken::Quiet => took = self.make_time(true),
                 Taken::Batch(input, batch) => {
@@ -332,14 +341,19 @@ impl Task {
     }
 
     /// Nothing moves for now: uses the time for work beside the rows.
-    fn hold(&mut self, now: Instant, until: Option<Instant>, blocked: bool) -> Result<Progress, EngineError> {
-        if !blocked {
-            self.tail.flush()?;
+    fn hold(&mut self, now: Instant, until: Option<Instant>, held: Held) -> Result<Progress, EngineError> {
+        match held {
+            Held::Input => self.tail.flush()?,
+            Held::Room | Held::Store => self.head.interrupt(),
         }
         let pause = self.work_beside_rows(now)?;
-        let tick = self.next_tick.filter(|_| !blocked);
+        let tick = self.next_tick.filter(|_| held == Held::Input);
         let until = until.into_iter().chain(pause).chain(tick).min();
-        Ok(if blocked { Progress::Blocked { until } } else { Progress::Waiting { until } })
+        Ok(match held {
+            Held::Input => Progress::Waiting { until },
+            Held::Room => Progress::Blocked { until },
+            Held::Store => Progress::Writing { until },
+        })
     }
 
     /// A few pieces of what waits beside the rows; when to go on with the rest, if there is one.

@@ -128,7 +128,7 @@ impl Rig {
 }
 
 fn open(databases: &TaskDatabases) -> Box<dyn ColdStore> {
-    let mut store = databases.open(&uid()).unwrap();
+    let mut store = databases.open(&uid()).unwrap().store;
     store.open_state("a", &schema(), 0).unwrap();
     store.open_state("b", &schema(), 0).unwrap();
     store

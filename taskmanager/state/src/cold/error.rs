@@ -43,8 +43,8 @@ pub enum ColdError {
         uid: Uid,
         /// The directory.
         path: PathBuf,
-        /// At what.
-        doing: &'static str,
+        /// At what, of which state.
+        doing: String,
         /// Why.
         #[source]
         source: Arc<dyn Error + Send + Sync>,

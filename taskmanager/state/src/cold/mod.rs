@@ -10,9 +10,11 @@
 //! Must never know what an entry means. Invariant: the later of two changes of one entry wins, and a snapshot has what was sent
 //! before `complete_snapshot` and nothing sent after (the contract tests, on each implementation).
 
+mod budget;
 pub mod contract;
 mod error;
 pub mod memory;
+mod write_back;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -24,7 +26,9 @@ use levada_common::state_schema::StateSchema;
 
 pub use crate::row_codec::{Addresses, RowLayout, Window};
 use crate::snapshot::DatabaseSnapshot;
+pub use budget::{OverlayBudget, OverlayShare};
 pub use error::ColdError;
+pub use write_back::{Phase, WriteBack};
 
 /// A state of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,13 +48,22 @@ pub struct Loaded {
     pub rows: RecordBatch,
 }
 
+/// The store of an operator, and what memory the overlay before it may take.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Box<dyn ColdStore>,
+    /// Its part of the memory of all overlays.
+    pub share: OverlayShare,
+}
+
 /// Gives the operators of a task their stores.
 pub trait ColdStores: Send + Sync + Debug {
     /// Opens the store of an operator: with what it had in its database, where the task is restored from one, else empty. The
     /// task is woken whenever a seal of it was written.
     ///
     /// Contract: once for each operator.
-    fn open(&self, uid: &Uid) -> Result<Box<dyn ColdStore>, ColdError>;
+    fn open(&self, uid: &Uid) -> Result<Opened, ColdError>;
 }
 
 /// What became of some entries.
@@ -95,9 +108,9 @@ pub struct ColdMetrics {
     pub hits: u64,
     /// Entries written or deleted.
     pub writes: u64,
-    /// Bytes on disk.
+    /// Bytes on disk when something was written last.
     pub disk_bytes: u64,
-    /// Entries, estimated.
+    /// Entries at that time, estimated.
     pub entries: u64,
     /// Bytes sent that are not in the database yet.
     pub pending_bytes: u64,
@@ -185,6 +198,6 @@ pub trait ColdStore: Send + Debug {
     /// same: expired entries may still be found.
     fn expire(&mut self, state: ColdStateId, expiry: ColdExpiry);
 
-    /// What it did and has.
+    /// What it did and has: numbers that are at hand, so that they may be asked for after each batch.
     fn metrics(&self) -> ColdMetrics;
 }

@@ -40,9 +40,9 @@ impl Bits {
         }
     }
 
-    /// Clears all bits and hands out what they were.
-    pub(super) fn take_words(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.words)
+    /// The bits, in words of 64.
+    pub(super) fn words(&mut self) -> &mut Vec<u64> {
+        &mut self.words
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -29,6 +29,12 @@ impl Clock {
         }
     }
 
+    /// The same, where it was told already.
+    pub(super) fn known(&self, time: TtlTime) -> Option<i64> {
+        let untold = Self::default().now(time);
+        Some(self.now(time)).filter(|now| *now != untold)
+    }
+
     /// The stamp of what is touched now.
     #[inline]
     pub(super) fn stamp(&self, time: TtlTime) -> i64 {

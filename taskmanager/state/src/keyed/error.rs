@@ -93,6 +93,13 @@ pub enum StateError {
         #[source]
         source: ColdError,
     },
+    /// The cold store failed in the background, whatever state it was at.
+    #[error("the store behind the operator's memory failed")]
+    Store {
+        /// Why.
+        #[source]
+        source: ColdError,
+    },
     /// A snapshot of a state that the program does not have.
     #[error("the snapshot has {name}, which the program does not bind: drop it with --drop-state {}/{}", .name.uid, .name.state)]
     Unclaimed {
@@ -112,7 +119,7 @@ pub enum StateError {
 impl Faulty for StateError {
     fn fault(&self) -> Fault {
         match self {
-            Self::Cold { source, .. } => source.fault(),
+            Self::Cold { source, .. } | Self::Store { source } => source.fault(),
             Self::Restore { .. } => Fault::Internal,
             _ => Fault::User,
         }
@@ -120,7 +127,7 @@ impl Faulty for StateError {
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Cold { source, .. } => source.retry(),
+            Self::Cold { source, .. } | Self::Store { source } => source.retry(),
             _ => Retry::Never,
         }
     }

@@ -142,14 +142,20 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         Ok(())
     }
 
-    /// Starts sending what has changed to the cold store, as it is now.
+    /// Starts sending what has changed to the cold store, as it is now; what was being sent and has not left goes with it.
     ///
-    /// Contract: the table is in front of one, and nothing is being sent.
+    /// Contract: the table is in front of one.
     pub(super) fn freeze_dirty(&mut self, expired_up_to: Option<i64>) {
-        let dirty = self.cold.as_mut().map(|cold| cold.dirty.take_words()).unwrap_or_default();
+        let mut dirty = self.cold.as_mut().map(|cold| std::mem::take(&mut cold.dirty)).unwrap_or_default();
         let frozen = &mut self.frozen;
+        // Rows that were saved before they changed have changed, so they are among the dirty ones.
+        frozen.rows.take_rest(dirty.words());
+        if let Some((row, _)) = frozen.partial.take() {
+            dirty.set_one(row);
+        }
+        frozen.end();
         frozen.rows.resize(self.cells.len());
-        frozen.rows.freeze_these(&dirty);
+        frozen.rows.freeze_these(dirty.words());
         frozen.epoch += 1;
         frozen.sink = Some(Sink::Store);
         frozen.expired_up_to = expired_up_to;

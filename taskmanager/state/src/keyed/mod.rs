@@ -26,6 +26,7 @@ mod row_index;
 mod rows;
 mod state;
 mod state_overlay;
+mod state_snapshot;
 mod table;
 
 pub use at::Namespace;

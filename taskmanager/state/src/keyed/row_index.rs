@@ -19,6 +19,9 @@ pub(crate) trait RowIndex: Send + 'static {
     /// Whether a row is a key.
     const BY_KEY: bool;
 
+    /// Bytes of a row, without what is behind pointers.
+    const ROW_BYTES: usize;
+
     /// Whether entries have a namespace.
     fn is_windowed(&self) -> bool;
     /// The row of an entry, if it has one.
@@ -39,6 +42,8 @@ pub(crate) trait RowIndex: Send + 'static {
     fn map_key(&self, row: u32) -> &Self::MapKey;
     /// Bytes held, what is behind pointers of map keys included.
     fn memory_bytes(&self) -> usize;
+    /// Rows that belong to no entry, where `free_keys` keys have been forgotten.
+    fn free_rows(&self, free_keys: usize) -> usize;
 }
 
 /// A row per key: the key's id is the row.
@@ -48,6 +53,7 @@ pub(crate) struct ByKey;
 impl RowIndex for ByKey {
     type MapKey = ();
     const BY_KEY: bool = true;
+    const ROW_BYTES: usize = 0;
 
     fn is_windowed(&self) -> bool {
         false
@@ -89,6 +95,10 @@ impl RowIndex for ByKey {
 
     fn memory_bytes(&self) -> usize {
         0
+    }
+
+    fn free_rows(&self, free_keys: usize) -> usize {
+        free_keys
     }
 }
 
@@ -187,6 +197,7 @@ impl<M: StateType + Hash + Eq> ByEntry<M> {
 impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
     type MapKey = M;
     const BY_KEY: bool = false;
+    const ROW_BYTES: usize = size_of::<Entry<M>>();
 
     fn is_windowed(&self) -> bool {
         self.windowed
@@ -264,6 +275,10 @@ impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
             + self.heads.memory_bytes()
             + self.free.capacity() * size_of::<u32>()
             + self.heap_bytes
+    }
+
+    fn free_rows(&self, _free_keys: usize) -> usize {
+        self.free.len()
     }
 }
 

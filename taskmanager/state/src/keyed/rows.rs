@@ -60,6 +60,8 @@ pub trait StateRows: Send + 'static {
     fn drain_emptied(&mut self, keys: &mut Vec<u32>);
     /// Bytes held.
     fn memory_bytes(&self) -> usize;
+    /// See `Table::idle_bytes`.
+    fn idle_bytes(&self, free_keys: usize) -> usize;
     /// Entries that are there; those that have expired and were not removed yet are among them.
     fn entries(&self) -> usize;
 }
@@ -151,6 +153,10 @@ impl<I: RowIndex, C: Cell> StateRows for Table<I, C> {
 
     fn memory_bytes(&self) -> usize {
         Table::memory_bytes(self)
+    }
+
+    fn idle_bytes(&self, free_keys: usize) -> usize {
+        Table::idle_bytes(self, free_keys)
     }
 
     fn entries(&self) -> usize {
@@ -332,6 +338,10 @@ impl<C: Cell> StateRows for Cells<C> {
 
     fn memory_bytes(&self) -> usize {
         either!(self, table => table.memory_bytes())
+    }
+
+    fn idle_bytes(&self, free_keys: usize) -> usize {
+        either!(self, table => table.idle_bytes(free_keys))
     }
 
     fn entries(&self) -> usize {

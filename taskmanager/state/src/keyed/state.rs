@@ -3,21 +3,15 @@
 use std::any::{Any, type_name};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray};
-use arrow::compute::filter_record_batch;
-use arrow::error::ArrowError;
-use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::StateKind;
+use arrow::array::ArrayRef;
 use levada_common::ids::{CheckpointId, Uid};
-use levada_common::keys::{KeyGroupRange, key_group, key_groups, key_hash};
+use levada_common::keys::KeyGroupRange;
 use levada_common::types::Column;
 
-use crate::cold::ColdStore;
+use crate::cold::{ColdMetrics, Opened};
 use crate::descriptor::{BindError, Binder, Bindings, Bound, Descriptor, StateId};
-use crate::format::KEY_PREFIX;
 use crate::key_index::KeyIndex;
 use crate::rows::Rows;
-use crate::snapshot::{StateMeta, StatePart, pieces};
 use crate::types::TypeError;
 
 use super::at::{At, NO_KEY, Namespace};
@@ -26,15 +20,8 @@ use super::clock::Clock;
 use super::error::{StateError, StateName, StateResult};
 use super::here::Here;
 use super::overlay::Overlay;
-use super::restore::RestoredRows;
 use super::rows::{AnyState, StateRows};
 use super::table::TableInfo;
-
-/// Items that a barrier saves of each state at once: all of a small one.
-const BARRIER_ITEMS: usize = 1024;
-
-/// Items that the cursor of a snapshot saves of each state between two batches, about a quarter of a millisecond.
-const BACKGROUND_ITEMS: usize = 4096;
 
 /// Rows that were saved before they changed and may wait until more come.
 pub(super) const SAVED_ROWS_MAX: usize = 8192;
@@ -70,7 +57,7 @@ pub struct KeyedState {
     pub(super) at: At,
     /// The key of each row of the batch.
     pub(super) ids: Vec<u32>,
-    bindings: Bindings,
+    pub(super) bindings: Bindings,
     pub(super) states: Vec<BoundState>,
     /// Keys that came since the last `finish_batch`.
     pub(super) arrived: Vec<u32>,
@@ -79,7 +66,7 @@ pub struct KeyedState {
     /// Bytes charged to the budget.
     pub(super) charged: usize,
     /// The checkpoint of the last barrier.
-    checkpoint: Option<CheckpointId>,
+    pub(super) checkpoint: Option<CheckpointId>,
     /// The cold store behind the tables, if they are its overlay.
     pub(super) overlay: Option<Overlay>,
 }
@@ -110,10 +97,11 @@ impl KeyedState {
         }
     }
 
-    /// With a cold store behind the tables, which are its write-back overlay and should stay below `share` bytes.
-    pub fn with_store(options: KeyedOptions, store: Box<dyn ColdStore>, share: usize) -> Self {
+    /// With a cold store behind the tables, which are its write-back overlay and stay within its share of the memory: the budget
+    /// of the heap does not count them.
+    pub fn with_store(options: KeyedOptions, opened: Opened) -> Self {
         let mut state = Self::new(options);
-        state.overlay = Some(Overlay::new(store, share));
+        state.overlay = Some(Overlay::new(opened));
         state
     }
 
@@ -200,6 +188,14 @@ impl KeyedState {
         self.at.clock.row_ms = row_ms;
     }
 
+    /// Makes sure that the values of keys that come by another way than a batch are in memory, all of them by one sorted read per
+    /// state: those of timers that fire.
+    ///
+    /// Contract: keys that have timers.
+    pub fn fetch(&mut self, ids: &[u32]) -> StateResult<()> {
+        if self.overlay.is_some() { self.load_keys(ids) } else { Ok(()) }
+    }
+
     /// These keys may have nothing any more: their timers have fired. The next `finish_batch` looks at them.
     pub fn reconsider(&mut self, keys: &[u32]) {
         self.doubtful.extend_from_slice(keys);
@@ -244,6 +240,7 @@ impl KeyedState {
         Ok(())
     }
 
+    /// Charges what is held to the budget of the heap, which knows nothing of overlays.
     pub(super) fn charge(&mut self) -> StateResult<()> {
         let bytes = self.memory_bytes();
         let is_within = self.options.budget.charge(self.charged, bytes);
@@ -266,7 +263,7 @@ impl KeyedState {
     pub fn memory_bytes(&self) -> usize {
         let states: usize = self.states.iter().map(|bound| bound.state.rows().memory_bytes()).sum();
         let ids = (self.ids.capacity() + self.arrived.capacity() + self.doubtful.capacity()) * size_of::<u32>();
-        self.keys.memory_bytes() + states + ids
+        self.keys.memory_bytes() + states + ids + self.overlay.as_ref().map_or(0, Overlay::memory_bytes)
     }
 
     /// Number of keys.
@@ -279,6 +276,11 @@ impl KeyedState {
         self.states.iter().map(|bound| bound.state.rows()).map(|rows| (rows.info().name.state.as_str(), rows.entries()))
     }
 
+    /// What the cold store did and has, where there is one.
+    pub fn store_metrics(&self) -> Option<ColdMetrics> {
+        self.overlay.as_ref().map(|overlay| overlay.write_back.metrics())
+    }
+
     pub(super) fn each_state(
         &mut self,
         mut does: impl FnMut(&mut dyn StateRows, &KeyIndex) -> Result<(), TypeError>,
@@ -288,117 +290,6 @@ impl KeyedState {
             does(rows, &self.keys).map_err(|source| of_type(rows.info(), source))?;
         }
         Ok(())
-    }
-}
-
-/// Snapshots.
-impl KeyedState {
-    /// The synchronous part of a snapshot: independent of how much there is.
-    ///
-    /// Shape of the pieces: `key.<name>` ..., `namespace` where the state is windowed, the columns of a map's key, `_index` of a
-    /// list's element, the columns of the value, `_ttl` where it has a time to live.
-    /// Contract: between two batches. What has expired is left out.
-    pub fn snapshot(&mut self, checkpoint: CheckpointId) -> StateResult<Vec<StatePart>> {
-        self.checkpoint = Some(checkpoint);
-        if self.overlay.is_some() {
-            return self.snapshot_store();
-        }
-        let clock = self.at.clock;
-        let mut parts = Vec::with_capacity(self.states.len());
-        self.each_state(|rows, keys| {
-            let (sender, reader) = pieces();
-            rows.freeze(keys, sender, &clock)?;
-            rows.advance(keys, BARRIER_ITEMS)?;
-            let TableInfo { name, schema, .. } = rows.info();
-            let (uid, name, schema) = (name.uid.clone(), name.state.clone(), Arc::clone(schema));
-            parts.push(StatePart { meta: StateMeta { uid, name, kind: StateKind::Keyed, schema }, contents: reader.into() });
-            Ok(())
-        })?;
-        Ok(parts)
-    }
-
-    /// Saves further pieces of a running snapshot; answers whether more remain.
-    pub fn background(&mut self) -> StateResult<bool> {
-        if self.overlay.is_some() {
-            return self.send(BACKGROUND_ITEMS);
-        }
-        let mut remains = false;
-        self.each_state(|rows, keys| {
-            remains |= rows.advance(keys, BACKGROUND_ITEMS)?;
-            Ok(())
-        })?;
-        Ok(remains)
-    }
-
-    /// Gives a snapshot up whose checkpoint was.
-    pub fn notify(&mut self, checkpoint: CheckpointId, completed: bool) {
-        if completed || self.checkpoint != Some(checkpoint) {
-            return;
-        }
-        if let Some(overlay) = &mut self.overlay {
-            overlay.abandon_snapshot();
-        } else {
-            self.states.iter_mut().for_each(|bound| bound.state.rows_mut().abandon());
-        }
-    }
-
-    /// Takes a state out of a snapshot, one part after the other, whoever wrote them. Rows of other subtasks are left out.
-    ///
-    /// Contract: after binding, before the first batch; the clock is set. Errors: a state that was not bound, columns that are
-    /// missing or of another type.
-    pub fn restore(&mut self, name: &str, batches: &[RecordBatch]) -> StateResult<()> {
-        let name = StateName { uid: self.options.uid.clone(), state: name.into() };
-        let Some(id) = self.bindings.find(&name.state) else { return Err(Box::new(StateError::Unclaimed { name })) };
-        self.load_keys(&[])?;
-        let mut ids = Vec::new();
-        for batch in batches {
-            let (batch, keys) = self.own_rows(&name, batch)?;
-            ids.clear();
-            self.intern(&keys, batch.num_rows(), &mut ids);
-            let rows = RestoredRows { batch: &batch, keys: &ids, namespaces: None };
-            self.states[id.0].state.rows_mut().restore(&rows, &self.at.clock)?;
-            // The store has none of these rows; the table has all of these keys.
-            self.states[id.0].state.rows_mut().drain_unknown(&ids, &mut Vec::new());
-        }
-        self.charge()
-    }
-
-    /// The key group of each row.
-    pub(super) fn groups_of(&self, keys: &[ArrayRef], rows: usize, groups: &mut Vec<u16>) {
-        match keys.is_empty() {
-            true => groups.resize(rows, key_group(key_hash(&[]), self.options.max_parallelism)),
-            false => key_groups(keys, self.options.max_parallelism, groups),
-        }
-    }
-
-    /// The rows of this subtask's key groups, and their key columns.
-    fn own_rows(&self, name: &StateName, batch: &RecordBatch) -> StateResult<(RecordBatch, Vec<ArrayRef>)> {
-        let refuse = |problem| Box::new(StateError::Restore { name: name.clone(), problem });
-        let keys_of = |batch: &RecordBatch| {
-            let column = |key: &Column| {
-                let named = format!("{KEY_PREFIX}{}", key.name);
-                let found = batch.column_by_name(&named).cloned();
-                let column = found.ok_or_else(|| refuse(format!("its snapshot has no key column \"{}\"", key.name)))?;
-                match *column.data_type() == key.ty.to_arrow() {
-                    true => Ok(column),
-                    false => {
-                        let (key, found, expected) = (&key.name, column.data_type(), &key.ty);
-                        Err(refuse(format!("its key column \"{key}\" is {found}, the program's is {expected}")))
-                    }
-                }
-            };
-            self.options.keys.iter().map(column).collect::<StateResult<Vec<_>>>()
-        };
-        let keys = keys_of(batch)?;
-        let mut groups = Vec::with_capacity(batch.num_rows());
-        self.groups_of(&keys, batch.num_rows(), &mut groups);
-        if groups.iter().all(|group| self.options.key_groups.contains(*group)) {
-            return Ok((batch.clone(), keys));
-        }
-        let own: BooleanArray = groups.iter().map(|group| Some(self.options.key_groups.contains(*group))).collect();
-        let batch = filter_record_batch(batch, &own).map_err(|error: ArrowError| refuse(error.to_string()))?;
-        let keys = keys_of(&batch)?;
-        Ok((batch, keys))
     }
 }
 

@@ -1,37 +1,37 @@
-//! Keyed state in front of a cold store: what is done around a batch and at a barrier.
-
-use std::sync::Arc;
+//! Keyed state in front of a cold store: what comes in before a batch, and what goes after it.
 
 use arrow::array::ArrayRef;
-use levada_common::checkpoint::StateKind;
 use levada_common::keys::KeyGroupRange;
 
-use crate::cold::{Addresses, Scope, Within};
+use crate::cold::{Addresses, ColdExpiry, Phase, Scope, Within};
 use crate::descriptor::StateId;
 use crate::format::KEY_PREFIX;
 use crate::rows::Rows;
-use crate::snapshot::{Contents, StateMeta, StatePart};
 
 use super::bits::Bits;
 use super::cold_rows::ColdRows;
 use super::error::StateResult;
-use super::overlay::{Overlay, Phase, failed};
+use super::overlay::{failed, store_failed};
+use super::piece::STAMP_UNKNOWN_STORED;
 use super::restore::RestoredRows;
-use super::state::KeyedState;
+use super::state::{CLEANED_ROWS, KeyedState, SAVED_ROWS_MAX};
 use super::table::TableInfo;
-
-/// Ids that should be free before a batch, so that its new keys make nothing grow.
-const FREE_IDS_MIN: usize = 16_384;
 
 /// Keys that are looked at after a batch, at most, to find some that may go.
 const LOOKS_MAX: usize = 65_536;
 
-/// Items that are sent after a batch while a generation ends.
+/// Keys that are looked at between two looks at the memory.
+const LOOKS_AT_ONCE: usize = 256;
+
+/// Items that are sent after a batch while memory is short.
 const SENT_ITEMS: usize = 16_384;
 
 impl KeyedState {
     /// Opens the states that were bound since the last call.
-    fn open_cold(&mut self) -> StateResult<()> {
+    ///
+    /// What was restored without the time of its last touch was touched now; where the time is not known yet, when it is first
+    /// looked at.
+    pub(super) fn open_cold(&mut self) -> StateResult<()> {
         let Some(overlay) = &mut self.overlay else { return Ok(()) };
         for bound in &mut self.states {
             let rows = bound.state.rows_mut();
@@ -39,8 +39,8 @@ impl KeyedState {
                 continue;
             }
             let TableInfo { name, schema, ttl, .. } = rows.info();
-            let touched_at_ms = ttl.map_or(0, |ttl| self.at.clock.now(ttl.time));
-            let opened = overlay.store().open_state(&name.state, schema, touched_at_ms);
+            let touched_at_ms = ttl.and_then(|ttl| self.at.clock.known(ttl.time)).unwrap_or(STAMP_UNKNOWN_STORED);
+            let opened = overlay.write_back.store().open_state(&name.state, schema, touched_at_ms);
             let state = opened.map_err(|source| failed(name, source))?;
             rows.put_cold(ColdRows::new(state));
         }
@@ -92,88 +92,139 @@ impl KeyedState {
 
     /// Ends a batch: sends what is due, lets clean keys go where memory is short.
     pub(super) fn finish_cold_batch(&mut self, has_timers: impl Fn(u32) -> bool) -> StateResult<()> {
-        let at = self.at;
-        for bound in &mut self.states {
+        // Keys without anything go with those that were not used lately.
+        self.doubtful.clear();
+        let phase = self.look()?;
+        self.expire_cold(phase);
+        match phase {
+            Phase::Idle if self.is_short() => {
+                self.make_room(has_timers);
+                if self.is_short() {
+                    self.begin_generation();
+                }
+            }
+            Phase::Sending { .. } => {
+                let items = if self.is_short() { SENT_ITEMS } else { 0 };
+                self.send(items)?;
+            }
+            Phase::Idle | Phase::Writing(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Removes some of what has expired from memory, and lets the store remove the rest whenever it comes past it: not before a
+    /// snapshot is taken, in which everything is that had not expired at its barrier.
+    fn expire_cold(&mut self, phase: Phase) {
+        let Self { overlay: Some(overlay), states, at, .. } = self else { return };
+        for bound in states {
             let rows = bound.state.rows_mut();
-            if rows.info().ttl.is_some() {
-                rows.clean(&at, super::state::CLEANED_ROWS);
+            let Some(ttl) = rows.info().ttl else { continue };
+            rows.clean(at, CLEANED_ROWS);
+            let now = at.clock.known(ttl.time).filter(|_| phase == Phase::Idle);
+            let expired_until_ms = now.and_then(|now| ttl.expired_up_to(now));
+            if let (Some(state), Some(expired_until_ms)) = (rows.cold_state(), expired_until_ms) {
+                overlay.write_back.store().expire(state, ColdExpiry { expired_until_ms });
             }
         }
-        let full = self.memory_bytes() > self.overlay.as_ref().map_or(usize::MAX, |overlay| overlay.share);
-        self.look()?;
-        match self.overlay.as_ref().map(|overlay| overlay.phase) {
-            Some(Phase::Idle) if full && !self.make_room(has_timers) => self.end_generation(false),
-            Some(Phase::Sending { .. }) => {
-                self.send(if full { SENT_ITEMS } else { 0 })?;
-            }
-            _ => {}
-        }
-        self.charge()
     }
 
     /// Whether there is room for another batch. Where there is none the store is writing; whoever runs the operator waits until
     /// it wakes the task, and asks again.
     pub fn is_ready(&mut self) -> StateResult<bool> {
-        self.look()?;
-        let bytes = self.memory_bytes();
-        let Some(overlay) = &self.overlay else { return Ok(true) };
-        Ok(bytes <= overlay.share * 2 || matches!(overlay.phase, Phase::Idle | Phase::Sending { .. }))
-    }
-
-    fn look(&mut self) -> StateResult<()> {
-        let Some(overlay) = &mut self.overlay else { return Ok(()) };
-        let looked = overlay.look();
-        looked.map_err(|source| failed(&self.states[0].state.rows().info().name, source))
-    }
-
-    /// Lets keys go that are clean and were not used lately, until there is room for a batch; answers whether there is.
-    fn make_room(&mut self, has_timers: impl Fn(u32) -> bool) -> bool {
-        let Self { overlay: Some(overlay), states, keys, .. } = self else { return true };
-        let ids = keys.len() as u32;
-        for _ in 0..LOOKS_MAX.min(ids as usize * 2) {
-            if keys.len() - keys.live() >= FREE_IDS_MIN {
-                return true;
-            }
-            let key = overlay.hand;
-            overlay.hand = if key + 1 >= ids { 0 } else { key + 1 };
-            if !overlay.live.get(key) || !overlay.used.set(key) {
-                overlay.used.clear(key);
-                continue;
-            }
-            overlay.used.clear(key);
-            if states.iter().all(|bound| bound.state.rows().is_clean(key)) {
-                states.iter_mut().for_each(|bound| bound.state.rows_mut().evict(key));
-                if !has_timers(key) {
-                    overlay.live.clear(key);
-                    keys.remove(key);
-                }
-            }
-        }
-        keys.len() - keys.live() >= FREE_IDS_MIN
-    }
-
-    /// Begins to send all that has changed.
-    fn end_generation(&mut self, snapshot: bool) {
-        let clock = self.at.clock;
-        self.states.iter_mut().for_each(|bound| bound.state.rows_mut().freeze_dirty(&clock));
-        if let Some(overlay) = &mut self.overlay {
-            overlay.phase = Phase::Sending { snapshot };
-        }
-    }
-
-    /// Sends about `items` further items of each state; answers whether more remain.
-    pub(super) fn send(&mut self, items: usize) -> StateResult<bool> {
-        let Some(overlay) = &self.overlay else { return Ok(false) };
-        if !matches!(overlay.phase, Phase::Sending { .. }) {
-            return Ok(false);
-        }
-        if overlay.is_busy() {
+        if self.overlay.is_none() {
             return Ok(true);
         }
+        let held_bytes = self.held_bytes();
+        let ready = self.overlay.as_mut().map_or(Ok(true), |overlay| overlay.write_back.is_ready(held_bytes));
+        ready.map_err(store_failed)
+    }
+
+    fn look(&mut self) -> StateResult<Phase> {
+        let phase = self.overlay.as_mut().map_or(Ok(Phase::Idle), |overlay| overlay.write_back.look());
+        phase.map_err(store_failed)
+    }
+
+    /// Bytes that count: what is free for keys and entries to come does for a quarter of the share at most, or it would leave
+    /// nothing to those that are there.
+    fn held_bytes(&self) -> usize {
+        let share_bytes = self.overlay.as_ref().map_or(0, |overlay| overlay.write_back.share_bytes());
+        let free = self.keys.len() - self.keys.live();
+        let of_keys = self.keys.memory_bytes() / self.keys.len().max(1) * free;
+        let of_rows: usize = self.states.iter().map(|bound| bound.state.rows().idle_bytes(free)).sum();
+        let idle = of_keys + of_rows;
+        self.memory_bytes().saturating_sub(idle - idle.min(share_bytes / 4))
+    }
+
+    fn is_short(&self) -> bool {
+        self.overlay.as_ref().is_some_and(|overlay| overlay.write_back.is_short(self.held_bytes()))
+    }
+
+    /// Lets keys go that are clean and were not used lately, until there is room for some batches or enough were looked at.
+    fn make_room(&mut self, has_timers: impl Fn(u32) -> bool) {
+        let target_bytes = self.overlay.as_ref().map_or(usize::MAX, |overlay| overlay.write_back.target_bytes());
+        let mut looks = LOOKS_MAX.min(self.keys.len() * 2);
+        while looks > 0 && self.held_bytes() > target_bytes {
+            let now = looks.min(LOOKS_AT_ONCE);
+            looks -= now;
+            (0..now).for_each(|_| self.look_at_next_key(&has_timers));
+        }
+    }
+
+    /// Lets the next key go if it is clean and was not used since it was looked at last; one with timers keeps its id, as the key without columns does.
+    fn look_at_next_key(&mut self, has_timers: &impl Fn(u32) -> bool) {
+        let Self { overlay: Some(overlay), states, keys, .. } = self else { return };
+        let key = overlay.hand;
+        overlay.hand = if key as usize + 1 >= keys.len() { 0 } else { key + 1 };
+        let was_used = overlay.used.get(key);
+        overlay.used.clear(key);
+        if was_used || !overlay.live.get(key) || !states.iter().all(|bound| bound.state.rows().is_clean(key)) {
+            return;
+        }
+        states.iter_mut().for_each(|bound| bound.state.rows_mut().evict(key));
+        if !has_timers(key) && !keys.is_unit() {
+            overlay.live.clear(key);
+            keys.remove(key);
+        }
+    }
+
+    /// Begins to send all that has changed, with what was being sent.
+    fn begin_generation(&mut self) {
+        if let Some(overlay) = &mut self.overlay {
+            overlay.write_back.begin_generation();
+        }
+        self.freeze_dirty();
+    }
+
+    /// From now on a change of what has changed since the last generation saves it first.
+    pub(super) fn freeze_dirty(&mut self) {
+        let clock = self.at.clock;
+        self.states.iter_mut().for_each(|bound| bound.state.rows_mut().freeze_dirty(&clock));
+    }
+
+    /// Sends about `items` further items of each state, none while the store has enough to do; answers whether more remain.
+    pub(super) fn send(&mut self, items: usize) -> StateResult<bool> {
+        let Some(overlay) = &mut self.overlay else { return Ok(false) };
+        // A failure of the background is heard of here, whether rows come or not.
+        if !matches!(overlay.write_back.look().map_err(store_failed)?, Phase::Sending { .. }) {
+            return Ok(false);
+        }
+        if !overlay.write_back.takes_more().map_err(store_failed)? {
+            return Ok(true);
+        }
+        self.send_items(items)
+    }
+
+    /// Sends everything that is being sent.
+    pub(super) fn send_all(&mut self) -> StateResult<()> {
+        while self.send_items(SENT_ITEMS)? {}
+        Ok(())
+    }
+
+    fn send_items(&mut self, items: usize) -> StateResult<bool> {
         let mut remains = false;
         self.each_state(|rows, keys| {
             remains |= match items {
-                0 => rows.flush_saved(keys, super::state::SAVED_ROWS_MAX).map(|()| true)?,
+                0 => rows.flush_saved(keys, SAVED_ROWS_MAX).map(|()| true)?,
                 items => rows.advance(keys, items)?,
             };
             Ok(())
@@ -187,36 +238,8 @@ impl KeyedState {
             }
         }
         if !remains {
-            overlay.end_generation();
+            overlay.write_back.end_generation();
         }
         Ok(remains)
-    }
-
-    /// The synchronous part of a snapshot of the store.
-    pub(super) fn snapshot_store(&mut self) -> StateResult<Vec<StatePart>> {
-        self.open_cold()?;
-        while matches!(self.overlay.as_ref().map(|overlay| overlay.phase), Some(Phase::Sending { .. })) {
-            self.send(usize::MAX / 16)?;
-        }
-        let Some(overlay) = &mut self.overlay else { return Ok(Vec::new()) };
-        let database = overlay.store().begin_snapshot();
-        self.end_generation(true);
-        let parts = self.states.iter().map(|bound| {
-            let TableInfo { name, schema, .. } = bound.state.rows().info();
-            let meta =
-                StateMeta { uid: name.uid.clone(), name: name.state.clone(), kind: StateKind::Keyed, schema: Arc::clone(schema) };
-            StatePart { meta, contents: Contents::Database(Arc::clone(&database)) }
-        });
-        Ok(parts.collect())
-    }
-}
-
-impl Overlay {
-    /// The running snapshot was given up; what changed is sent all the same.
-    pub(super) fn abandon_snapshot(&mut self) {
-        if self.phase == (Phase::Sending { snapshot: true }) {
-            self.store().abandon_snapshot();
-            self.phase = Phase::Sending { snapshot: false };
-        }
     }
 }

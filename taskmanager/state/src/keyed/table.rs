@@ -214,6 +214,12 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             + self.cold.as_ref().map_or(0, ColdRows::memory_bytes)
     }
 
+    /// Bytes of rows that wait for other entries, where `free_keys` keys have been forgotten.
+    pub(super) fn idle_bytes(&self, free_keys: usize) -> usize {
+        let stamp = self.stamps.as_ref().map_or(0, |_| size_of::<i64>());
+        self.index.free_rows(free_keys).min(self.cells.len()) * (size_of::<C>() + I::ROW_BYTES + stamp)
+    }
+
     /// Makes sure that the row is there.
     #[inline]
     pub(super) fn cover(&mut self, row: u32) {

@@ -99,6 +99,59 @@ impl Operator for HoldBack {
     }
 }
 
+/// Is not ready when its coin says so, as one whose store has too much to write.
+struct Storing<O> {
+    operator: O,
+    room: f64,
+    rng: StdRng,
+    promised: bool,
+}
+
+impl<O: Operator> Operator for Storing<O> {
+    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.operator.open(context, restored)
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.promised = self.rng.random_bool(self.room);
+        Ok(self.promised)
+    }
+
+    fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        assert!(std::mem::take(&mut self.promised), "given rows while it is not ready");
+        self.operator.process(input, batch)
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        assert!(std::mem::take(&mut self.promised), "polled while it is not ready");
+        self.operator.poll()
+    }
+
+    fn has_output(&self) -> bool {
+        self.operator.has_output()
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        self.operator.advance(watermark)
+    }
+
+    fn before_barrier(&mut self) -> Result<(), EngineError> {
+        self.operator.before_barrier()
+    }
+
+    fn idle(&mut self) -> Result<(), EngineError> {
+        self.operator.idle()
+    }
+
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        self.operator.snapshot(checkpoint, finished)
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        self.operator.finish()
+    }
+}
+
 /// Writes down what leaves the chain; has room when its coin says so.
 struct Record {
     said: Vec<String>,
@@ -120,13 +173,13 @@ impl Outflow for Record {
     }
 }
 
-fn chain(operators: usize) -> (Chain, Vec<Arc<NodeMetrics>>) {
+fn chain(operators: usize, room: f64) -> (Chain, Vec<Arc<NodeMetrics>>) {
     let (mut chain, mut nodes) = (Chain::default(), Vec::new());
     for index in 0..operators {
         let operator: Box<dyn Operator> = match index % 3 {
-            0 => Box::new(Repeat { times: index + 1, pending: VecDeque::new() }),
-            1 => Box::new(HoldBack { flushes: true, ..HoldBack::default() }),
-            _ => Box::new(HoldBack::default()),
+            0 => storing(Repeat { times: index + 1, pending: VecDeque::new() }, room),
+            1 => storing(HoldBack { flushes: true, ..HoldBack::default() }, room),
+            _ => storing(HoldBack::default(), room),
         };
         let metrics = Arc::new(NodeMetrics::new(Uid::new(format!("node {index}"))));
         nodes.push(Arc::clone(&metrics));
@@ -135,9 +188,13 @@ fn chain(operators: usize) -> (Chain, Vec<Arc<NodeMetrics>>) {
     (chain, nodes)
 }
 
+fn storing(operator: impl Operator + 'static, room: f64) -> Box<dyn Operator> {
+    Box::new(Storing { operator, room, rng: StdRng::seed_from_u64(7), promised: false })
+}
+
 /// What a script of numbers and signals makes a chain say, and how often it was blocked.
 fn run(operators: usize, script: &[Result<i64, Signal>], room: f64, seed: u64) -> (Vec<String>, usize) {
-    let (mut chain, nodes) = chain(operators);
+    let (mut chain, nodes) = chain(operators, room);
     let mut record = Record { said: Vec::new(), room, rng: StdRng::seed_from_u64(seed), promised: false };
     let mut blocked = 0;
     for item in script {
@@ -149,7 +206,7 @@ fn run(operators: usize, script: &[Result<i64, Signal>], room: f64, seed: u64) -
             match chain.pump(&mut record).unwrap() {
                 Pump::Drained => break,
                 Pump::More => {}
-                Pump::Blocked => blocked += 1,
+                Pump::Blocked | Pump::Writing => blocked += 1,
                 Pump::Passed(signal, parts) => {
                     let names: Vec<String> = parts.into_iter().map(|part| part.meta.name).collect();
                     record.said.push(format!("{signal:?} {names:?}"));

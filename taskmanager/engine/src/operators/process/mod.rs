@@ -92,7 +92,7 @@ impl Process {
         let (function, running) = self.parts();
         let Running { inner, out, key_schema, times_ms, .. } = running;
         for kind in TimerKind::ALL {
-            inner.take_due(kind, TIMERS_PER_CALL, times_ms);
+            inner.take_due(kind, TIMERS_PER_CALL, times_ms).map_err(&failed)?;
             if times_ms.is_empty() {
                 continue;
             }
@@ -121,6 +121,9 @@ impl Running {
         let metrics = &self.context.metrics;
         metrics.state_keys.store(self.inner.keyed.keys() as u64, Relaxed);
         metrics.state_bytes.store(self.inner.memory_bytes() as u64, Relaxed);
+        if let Some(store) = self.inner.keyed.store_metrics() {
+            metrics.set_store(store);
+        }
     }
 }
 
@@ -149,6 +152,11 @@ impl Operator for Process {
         running.count();
         self.running = Some(running);
         Ok(())
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        let ready = self.parts().1.inner.keyed.is_ready();
+        ready.map_err(|error| self.failed()(FunctionError::from(error)))
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {

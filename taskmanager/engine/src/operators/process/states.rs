@@ -34,22 +34,30 @@ impl Binder for Both<'_> {
     }
 }
 
-/// The function's states, empty and bound.
+/// The function's states, bound: with what their database had where they are restored in one, else empty.
 ///
-/// Errors: `Bind`, which registration has found already.
+/// Errors: `Bind`, which registration has found already; a database that cannot be opened.
 pub(super) fn open(
     uid: &Uid,
     process: &ProcessSpec,
     context: &OperatorContext,
     function: &mut dyn Function,
 ) -> Result<Inner, EngineError> {
-    let mut keyed = KeyedState::new(KeyedOptions {
+    let options = KeyedOptions {
         uid: uid.clone(),
         keys: process.keys.clone(),
         key_groups: context.key_groups,
         max_parallelism: context.max_parallelism,
         budget: Arc::clone(&context.heap_budget),
-    });
+    };
+    let is_keyed = process.function.states.iter().any(|state| state.kind.is_keyed());
+    let mut keyed = match context.cold.as_ref().filter(|_| is_keyed) {
+        Some(stores) => {
+            let opened = stores.open(uid).map_err(|source| EngineError::Store { uid: uid.clone(), source: Box::new(source) })?;
+            KeyedState::with_store(options, opened)
+        }
+        None => KeyedState::new(options),
+    };
     let mut operator = OperatorStates::new(uid.clone());
     let bound = function.bind(&mut Both { keyed: &mut keyed, operator: &mut operator });
     bound.map_err(|source| EngineError::Bind {

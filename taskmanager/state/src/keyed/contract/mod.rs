@@ -21,12 +21,15 @@ use levada_common::types::{Column, LogicalType};
 
 use crate::format::KEY_PREFIX;
 use crate::row_codec::{INDEX_COLUMN, NAMESPACE_COLUMN, TTL_COLUMN};
-use crate::snapshot::StatePart;
+use crate::snapshot::{Contents, DatabaseSnapshot, StatePart};
 
 use super::{Clock, HeapBudget, KeyedOptions, KeyedState, Namespace};
 use dice::Dice;
 use model::{Address, Dump, Model};
 use states::{States, World, ttl_of};
+
+/// The names of the states.
+pub const STATES: [&str; 11] = ["count", "name", "fresh", "words", "recent", "seen", "prices", "visits", "sum", "mean", "log"];
 
 /// Key groups of the job.
 const MAX_PARALLELISM: u32 = 128;
@@ -34,8 +37,8 @@ const MAX_PARALLELISM: u32 = 128;
 /// Parallelisms that are tried.
 const PARALLELISMS: [u32; 5] = [1, 2, 3, 5, 8];
 
-/// Makes the keyed state of a subtask, without states.
-pub type Make<'a> = &'a dyn Fn(KeyedOptions) -> KeyedState;
+/// Makes the keyed state of a subtask, without states: empty, or in front of what these databases had of its key groups.
+pub type Make<'a> = &'a dyn Fn(KeyedOptions, &[Arc<dyn DatabaseSnapshot>]) -> KeyedState;
 
 /// Does `steps` random steps.
 ///
@@ -72,7 +75,7 @@ impl<'a> Run<'a> {
     fn new(make: Make<'a>, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let parallelism = PARALLELISMS[dice.below(5)];
-        let (subtasks, states) = start(make, parallelism);
+        let (subtasks, states) = start(make, parallelism, &[]);
         let clock = Clock { processing_ms: 1000, watermark_ms: 0, row_ms: 0 };
         let mut run =
             Self { make, dice, subtasks, states, model: Model::default(), clock, checkpoint: CheckpointId(0), running: None };
@@ -163,13 +166,15 @@ impl<'a> Run<'a> {
         while self.subtasks.iter_mut().fold(false, |remains, state| remains | state.background().expect("pieces")) {}
         self.subtasks.iter_mut().for_each(|state| state.notify(running.checkpoint, true));
         let (clock, model) = (running.clock, running.model.clone());
+        let databases = running.databases();
         let (batches, found) = running.check();
         if may_restore && self.dice.below(2) == 0 {
             let parallelism = PARALLELISMS[self.dice.below(5)];
-            (self.subtasks, self.states) = start(self.make, parallelism);
+            let from_databases = !databases.is_empty() && self.dice.below(2) == 0;
+            (self.subtasks, self.states) = start(self.make, parallelism, if from_databases { &databases } else { &[] });
             (self.clock, self.model) = (clock, model);
             self.tick(0);
-            for state in &mut self.subtasks {
+            for state in self.subtasks.iter_mut().filter(|_| !from_databases) {
                 batches.iter().for_each(|(name, batches)| state.restore(name, batches).expect("it is restored"));
             }
             assert_same(&self.dump(), &found, &format!("restored at parallelism {parallelism}"));
@@ -184,6 +189,20 @@ impl<'a> Run<'a> {
 }
 
 impl Running {
+    /// The databases that it is in, each once.
+    fn databases(&self) -> Vec<Arc<dyn DatabaseSnapshot>> {
+        let mut databases: Vec<Arc<dyn DatabaseSnapshot>> = Vec::new();
+        for part in &self.parts {
+            match &part.contents {
+                Contents::Database(database) if !databases.iter().any(|known| Arc::ptr_eq(known, database)) => {
+                    databases.push(Arc::clone(database));
+                }
+                Contents::Database(_) | Contents::Pieces(_) => {}
+            }
+        }
+        databases
+    }
+
     /// Reads the snapshot, compares it with what it must be, and gives its batches.
     fn check(self) -> (BTreeMap<String, Vec<RecordBatch>>, Dump) {
         let mut batches: BTreeMap<String, Vec<RecordBatch>> = BTreeMap::new();
@@ -198,9 +217,10 @@ impl Running {
         let mut last: Option<(Address, i64)> = None;
         for ((address, index), item) in items {
             let expected = last.filter(|(before, _)| *before == address).map_or(0, |(_, index)| index + 1);
-            assert_eq!(index, expected, "elements of a list are all there");
+            // A database may have dropped some that have expired.
+            assert!(index == expected || index > expected && ttl_of(address.state).is_some(), "elements of a list are all there");
             last = Some((address.clone(), index));
-            // A database may still have what has expired.
+            // It may still have some.
             item.into_iter().for_each(|item| found.entry(address.clone()).or_default().push(item));
         }
         assert_same(&found, &self.model.dump(ttl_of, &self.clock), &format!("snapshot {}", self.checkpoint.0));
@@ -209,17 +229,18 @@ impl Running {
 }
 
 /// The keyed states of all subtasks, with their states bound.
-fn start(make: Make<'_>, parallelism: u32) -> (Vec<KeyedState>, States) {
+fn start(make: Make<'_>, parallelism: u32, databases: &[Arc<dyn DatabaseSnapshot>]) -> (Vec<KeyedState>, States) {
     let budget = Arc::new(HeapBudget::unlimited());
     let mut handles = None;
     let subtasks = (0..parallelism).map(|subtask| {
-        let mut state = make(KeyedOptions {
+        let options = KeyedOptions {
             uid: Uid::new("contract"),
             keys: vec![Column::new("k", LogicalType::Int64, true)],
             key_groups: KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM),
             max_parallelism: MAX_PARALLELISM,
             budget: Arc::clone(&budget),
-        });
+        };
+        let mut state = make(options, databases);
         handles = Some(States::bind(&mut state).expect("bound"));
         state
     });
@@ -275,6 +296,5 @@ fn collect(state: &str, piece: &RecordBatch, clock: &Clock, items: &mut BTreeMap
 
 /// The name as the model has it.
 fn name_of(state: &str) -> &'static str {
-    let names = ["count", "name", "fresh", "words", "recent", "seen", "prices", "visits", "sum", "mean", "log"];
-    names.into_iter().find(|name| *name == state).expect("a state of the contract")
+    STATES.into_iter().find(|name| *name == state).expect("a state of the contract")
 }

@@ -1,5 +1,7 @@
 //! Keyed state on the heap.
 
+mod overlay;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,6 @@ use levada_common::types::{Column, LogicalType};
 use proptest::prelude::*;
 
 use super::*;
-use crate::cold::memory::MemoryColdStore;
 use crate::descriptor::{
     ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, Ttl, ValueState, ValueStateDescriptor,
 };
@@ -73,19 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
     fn the_heap_keeps_the_contract(seed in any::<u64>(), steps in 1usize..200) {
-        contract::check(&KeyedState::new, seed, steps);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-    #[test]
-    fn an_overlay_keeps_the_contract(seed in any::<u64>(), steps in 1usize..200, lag in 0u32..4, share in 0usize..2_000_000) {
-        let make = |options: KeyedOptions| {
-            let store = MemoryColdStore::new(options.uid.clone(), options.max_parallelism, lag);
-            KeyedState::with_store(options, Box::new(store), share)
-        };
-        contract::check(&make, seed, steps);
+        contract::check(&|options, _| KeyedState::new(options), seed, steps);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The contract suite and what only a database on disk can do wrong.
 
+mod keyed;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Waker;
@@ -20,10 +22,14 @@ use crate::tables::{Batches, Tables};
 use crate::{Rocksdb, RocksdbSettings, TaskDatabases, read_database};
 
 fn rocksdb(path: &Path, owner: &str) -> Arc<Rocksdb> {
+    with_memory(path, owner, 64 << 20)
+}
+
+fn with_memory(path: &Path, owner: &str, memory_bytes: u64) -> Arc<Rocksdb> {
     let settings = RocksdbSettings {
         data_dirs: vec![path.to_owned()],
         owner: owner.into(),
-        memory_bytes: 64 << 20,
+        memory_bytes,
         profile: RocksdbProfile::Default,
         open_files: Some(4096),
     };
@@ -48,12 +54,16 @@ fn names() -> Vec<String> {
 }
 
 fn store(databases: &TaskDatabases) -> Box<dyn ColdStore> {
-    databases.open(&uid()).expect("a database can be made")
+    databases.open(&uid()).expect("a database can be made").store
 }
 
 /// Copies a snapshot's files into a folder of a task, as a restore does.
 fn fetch(snapshot: &dyn DatabaseSnapshot, into: &TaskDatabases, number: usize) -> PathBuf {
-    let folder = into.fetch_folder(&uid(), number);
+    fetch_of(&uid(), snapshot, into, number)
+}
+
+fn fetch_of(uid: &Uid, snapshot: &dyn DatabaseSnapshot, into: &TaskDatabases, number: usize) -> PathBuf {
+    let folder = into.fetch_folder(uid, number);
     std::fs::create_dir_all(&folder).unwrap();
     for file in snapshot.files().unwrap() {
         assert_eq!(std::fs::copy(&file.path, folder.join(&file.name)).unwrap(), file.length);
@@ -373,7 +383,7 @@ fn a_damaged_file_is_named() {
             std::fs::write(&path, bytes).unwrap();
         }
         let restored = broken.restore(&uid(), &[folder], &names()).and_then(|_| {
-            let mut store = broken.open(&uid())?;
+            let mut store = broken.open(&uid())?.store;
             for (name, schema) in states() {
                 let state = store.open_state(name, &schema, 0)?;
                 store.scan(state, Scope { groups: all(), within: Within::Any })?.collect::<Result<Vec<_>, _>>()?;

@@ -1,5 +1,7 @@
 //! Functions on their operator: timers, time, failures, and snapshots at any parallelism against a plain model.
 
+mod store;
+
 use std::collections::BTreeMap;
 
 use levada_common::fault::{Faulty, Retry};
@@ -387,7 +389,17 @@ enum Step {
     Clear(i64),
     Timer(i64, i64),
     Watermark(i64),
-    Restore(u32),
+    /// At this parallelism, before a store with so many bytes at hand, or on the heap.
+    Restore(u32, Option<usize>),
+}
+
+fn overlay() -> impl Strategy<Value = Option<usize>> {
+    prop::sample::select(vec![None, Some(0), Some(50_000), Some(1 << 20)])
+}
+
+/// The function with its state in a store, or on the heap.
+fn kept_in(overlay_bytes: Option<usize>) -> Harness {
+    overlay_bytes.into_iter().fold(obedient(), Harness::store)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -396,17 +408,20 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..20_i64).prop_map(Step::Clear),
         2 => (0..20_i64, 0..100_i64).prop_map(|(key, time)| Step::Timer(key, time)),
         1 => (0..20_i64).prop_map(Step::Watermark),
-        1 => prop::sample::select(vec![1, 2, 3, 5, 8]).prop_map(Step::Restore),
+        1 => (prop::sample::select(vec![1, 2, 3, 5, 8]), overlay()).prop_map(|(to, overlay)| Step::Restore(to, overlay)),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn state_and_timers_survive_any_change_of_parallelism(steps in prop::collection::vec(step(), 1..60)) {
+    fn state_and_timers_survive_any_change_of_parallelism_and_backend(
+        overlay in overlay(),
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
         let (mut counts, mut timers, mut time) = (BTreeMap::new(), std::collections::BTreeSet::new(), -1_i64);
-        let mut run = obedient().start().unwrap();
+        let mut run = kept_in(overlay).start().unwrap();
         for step in steps {
             let mut expected: Vec<String> = Vec::new();
             match step {
@@ -432,10 +447,10 @@ proptest! {
                     expected.extend(std::mem::replace(&mut timers, later).iter().map(|(at, key)| format!("{key} event {at}")));
                     run.watermark(time).unwrap();
                 }
-                Step::Restore(parallelism) => {
+                Step::Restore(parallelism, overlay) => {
                     let snapshot = run.snapshot().unwrap();
                     run.push(&[told(1, "add 100"), told(2, "clear"), told(3, "event 1000")]).unwrap();
-                    run = obedient().parallelism(parallelism).restore(&snapshot).unwrap();
+                    run = kept_in(overlay).parallelism(parallelism).restore(&snapshot).unwrap();
                     run.watermark(time).unwrap();
                 }
             }

@@ -1,8 +1,11 @@
 //! A cold store in memory, for tests: ordered maps of the same bytes, written only when one asks long enough.
 
+mod snapshot;
+mod stores;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
@@ -10,8 +13,11 @@ use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 
 use super::{Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, Scan, Scope, Seal, scan_bounds};
-use crate::row_codec::{Addresses, RowBytes, RowLayout, RowReader};
-use crate::snapshot::{DatabaseSnapshot, SnapshotFile, VisitRows};
+use crate::row_codec::{Addresses, RowBytes, RowLayout, RowReader, TTL_COLUMN};
+use crate::snapshot::DatabaseSnapshot;
+
+use snapshot::{MemorySnapshot, Taken};
+pub use stores::MemoryColdStores;
 
 /// Rows of a batch that a scan gives.
 const SCAN_ROWS: usize = 1024;
@@ -32,6 +38,9 @@ pub struct MemoryColdStore {
     lag: u32,
     asked: u32,
     snapshot: Option<Arc<MemorySnapshot>>,
+    /// What it is restored from: taken in state by state.
+    restored: Vec<Arc<dyn DatabaseSnapshot>>,
+    groups: KeyGroupRange,
     metrics: ColdMetrics,
 }
 
@@ -55,28 +64,43 @@ impl MemoryColdStore {
             lag,
             asked: 0,
             snapshot: None,
+            restored: Vec::new(),
+            groups: KeyGroupRange::all(max_parallelism),
             metrics: ColdMetrics::default(),
         }
     }
 
-    /// What `snapshot`, one of this kind of store, had, as far as it belongs to `groups`.
-    pub fn restored(snapshot: &MemorySnapshot, groups: KeyGroupRange, lag: u32) -> Self {
-        let taken = snapshot.taken().expect("a snapshot that was completed is restored");
-        let max_parallelism = taken.first().map_or(1, |state| state.layout.max_parallelism());
-        let mut store = Self::new(snapshot.uid.clone(), max_parallelism, lag);
-        let (from, to) = RowLayout::group_bounds(groups);
-        store.states.extend(taken.iter().map(|state| MemoryState {
-            entries: state.entries.range(from.clone()..to.clone()).map(|(key, value)| (key.clone(), value.clone())).collect(),
-            ..state.clone()
-        }));
-        store
+    /// With what these snapshots, of whichever stores, had in `groups`.
+    #[must_use]
+    pub fn restored(mut self, snapshots: Vec<Arc<dyn DatabaseSnapshot>>, groups: KeyGroupRange) -> Self {
+        self.restored = snapshots;
+        self.groups = groups;
+        self
     }
 
-    /// `begin_snapshot` with its own type.
-    pub fn snapshot(&mut self) -> Arc<MemorySnapshot> {
-        let snapshot = Arc::new(MemorySnapshot { uid: self.uid.clone(), taken: Mutex::default(), ready: Condvar::new() });
-        self.snapshot = Some(Arc::clone(&snapshot));
-        snapshot
+    /// What the snapshots that it is restored from had of a state.
+    fn restored_entries(&self, name: &str, schema: &StateSchema, touched_at_ms: i64) -> Result<Entries, ColdError> {
+        let (mut restored, (from, to)) = (Entries::new(), RowLayout::group_bounds(self.groups));
+        for snapshot in &self.restored {
+            let (mut keys, mut values) = (RowBytes::new(), RowBytes::new());
+            let mut had_ttl = schema.ttl;
+            let visited = snapshot.rows(name, &mut |rows| {
+                had_ttl = rows.column_by_name(TTL_COLUMN).is_some();
+                let had = RowLayout::new(Arc::new(StateSchema { ttl: had_ttl, ..schema.clone() }), self.max_parallelism);
+                had.write(&rows, &mut keys, &mut values).expect("the restore check compared the columns");
+                ControlFlow::Continue(())
+            });
+            match visited {
+                Ok(()) | Err(ColdError::UnknownState { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            for (key, value) in keys.iter().zip(values.iter()).filter(|(key, _)| (*key >= &from[..]) && (*key < &to[..])) {
+                let mut value = value.to_vec();
+                RowLayout::convert_ttl(&mut value, had_ttl, schema.ttl.then_some(touched_at_ms));
+                restored.insert(key.to_vec(), value);
+            }
+        }
+        Ok(restored)
     }
 
     fn state(&self, state: ColdStateId) -> &MemoryState {
@@ -107,9 +131,11 @@ impl MemoryState {
             self.layout.write_keys(deletes, &mut keys, &mut Vec::new()).expect("checked when it was sent");
             let all_below = self.layout.has_below() && deletes.below.is_empty();
             for key in keys.iter() {
-                match all_below {
-                    true => self.entries.retain(|entry, _| !entry.starts_with(key)),
-                    false => drop(self.entries.remove(key)),
+                if all_below {
+                    let gone: Vec<Vec<u8>> = self.below(key).map(|(entry, _)| entry.clone()).collect();
+                    gone.iter().for_each(|entry| drop(self.entries.remove(entry)));
+                } else {
+                    self.entries.remove(key);
                 }
             }
             written += keys.len() as u64;
@@ -147,17 +173,18 @@ impl MemoryState {
 impl ColdStore for MemoryColdStore {
     fn open_state(&mut self, name: &str, schema: &Arc<StateSchema>, touched_at_ms: i64) -> Result<ColdStateId, ColdError> {
         let layout = RowLayout::new(Arc::clone(schema), self.max_parallelism);
-        let place = self.states.iter().position(|state| state.name == name).unwrap_or_else(|| {
-            self.states.push(MemoryState { name: name.into(), layout: layout.clone(), entries: Entries::new() });
-            self.states.len() - 1
-        });
-        let state = &mut self.states[place];
-        let had_ttl = state.layout.schema().ttl;
-        for value in state.entries.values_mut() {
-            RowLayout::convert_ttl(value, had_ttl, schema.ttl.then_some(touched_at_ms));
+        if let Some(place) = self.states.iter().position(|state| state.name == name) {
+            let state = &mut self.states[place];
+            let had_ttl = state.layout.schema().ttl;
+            for value in state.entries.values_mut() {
+                RowLayout::convert_ttl(value, had_ttl, schema.ttl.then_some(touched_at_ms));
+            }
+            state.layout = layout;
+            return Ok(ColdStateId(place as u32));
         }
-        state.layout = layout;
-        Ok(ColdStateId(place as u32))
+        let entries = self.restored_entries(name, schema, touched_at_ms)?;
+        self.states.push(MemoryState { name: name.into(), layout, entries });
+        Ok(ColdStateId(self.states.len() as u32 - 1))
     }
 
     fn layout(&self, state: ColdStateId) -> &RowLayout {
@@ -231,7 +258,9 @@ impl ColdStore for MemoryColdStore {
     }
 
     fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot> {
-        self.snapshot()
+        let snapshot = Arc::new(MemorySnapshot::new(self.uid.clone()));
+        self.snapshot = Some(Arc::clone(&snapshot));
+        snapshot
     }
 
     fn complete_snapshot(&mut self) {
@@ -264,64 +293,6 @@ impl ColdStore for MemoryColdStore {
 impl Drop for MemoryColdStore {
     fn drop(&mut self) {
         self.abandon_snapshot();
-    }
-}
-
-#[derive(Debug, Default)]
-enum Taken {
-    #[default]
-    NotYet,
-    States(Vec<MemoryState>),
-    Abandoned,
-}
-
-/// A snapshot of such a store: a copy.
-#[derive(Debug)]
-pub struct MemorySnapshot {
-    uid: Uid,
-    taken: Mutex<Taken>,
-    ready: Condvar,
-}
-
-impl MemorySnapshot {
-    fn settle(&self, taken: Taken) {
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken;
-        self.ready.notify_all();
-    }
-
-    /// Waits for what was taken; nothing where it was given up.
-    fn taken(&self) -> Option<Vec<MemoryState>> {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = self.ready.wait_while(taken, |taken| matches!(taken, Taken::NotYet));
-        match &*taken.unwrap_or_else(PoisonError::into_inner) {
-            Taken::States(states) => Some(states.clone()),
-            Taken::NotYet | Taken::Abandoned => None,
-        }
-    }
-}
-
-impl DatabaseSnapshot for MemorySnapshot {
-    fn files(&self) -> Result<Vec<SnapshotFile>, ColdError> {
-        self.taken().map(|_| Vec::new()).ok_or_else(|| ColdError::Abandoned { uid: self.uid.clone() })
-    }
-
-    fn rows(&self, state: &str, visit: VisitRows<'_>) -> Result<(), ColdError> {
-        let states = self.taken().ok_or_else(|| ColdError::Abandoned { uid: self.uid.clone() })?;
-        let Some(found) = states.iter().find(|found| found.name == state) else {
-            let known = states.iter().map(|state| state.name.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(ColdError::UnknownState { uid: self.uid.clone(), state: state.into(), known });
-        };
-        for batch in found.batches(found.entries.iter()) {
-            if visit(batch).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn entries(&self, state: &str) -> u64 {
-        let states = self.taken().unwrap_or_default();
-        states.iter().find(|found| found.name == state).map_or(0, |found| found.entries.len() as u64)
     }
 }
 
@@ -380,11 +351,13 @@ mod tests {
         let columns = vec![Arc::clone(&ids), ids, notes];
         let rows = RecordBatch::try_new(Arc::clone(store.layout(state).columns()), columns).expect("the layout's columns");
         store.change(state, Change { deletes: None, upserts: Some(rows) }).expect("no errors");
-        let snapshot = store.snapshot();
+        let snapshot = store.begin_snapshot();
         store.complete_snapshot();
         let half = KeyGroupRange { start: 0, end: 15 };
         let (from, to) = RowLayout::group_bounds(half);
-        let restored = MemoryColdStore::restored(&snapshot, half, 0);
+        let restored = MemoryColdStore::new(Uid::new("counts"), MAX_PARALLELISM, 0).restored(vec![snapshot], half);
+        let mut restored = restored;
+        restored.open_state(name, &schema, 0).expect("no errors");
         let had = &store.states[0].entries;
         assert!(had.range(from..to).eq(restored.states[0].entries.iter()));
         assert!((1..100).contains(&restored.states[0].entries.len()), "the other half is not there");

@@ -1,0 +1,163 @@
+//! Between tables in memory and their store: generations of changes, the snapshots made of them, and whether there is room.
+//!
+//! What changes in memory stays there until a *generation* ends: at a barrier, or when memory is short. Then everything that
+//! changed is sent as it is at that moment, piece by piece, sealed, and written in the background; until that is done the tables
+//! must keep what they sent. Must never know what the tables hold, nor how the store keeps it. Invariant: while a snapshot is
+//! being sent nothing else is, so that the store passes through exactly the barrier's state.
+
+use std::sync::Arc;
+
+use crate::snapshot::DatabaseSnapshot;
+
+use super::{Change, ColdError, ColdMetrics, ColdStateId, ColdStore, Opened, OverlayShare, Seal};
+
+/// Most bytes on their way into a store, however much memory there is.
+const PENDING_BYTES_MAX: usize = 64 << 20;
+
+/// What is going on between the tables and the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing: what has not changed since the last generation is in the store.
+    Idle,
+    /// What has changed is being sent.
+    Sending {
+        /// Whether a snapshot is made of it.
+        snapshot: bool,
+    },
+    /// It was sent and is being written.
+    Writing(Seal),
+}
+
+/// A store, and what was done with it.
+#[derive(Debug)]
+pub struct WriteBack {
+    store: Box<dyn ColdStore>,
+    share: OverlayShare,
+    phase: Phase,
+    /// The end of what was sent so far of a generation that is too large to be sent at once.
+    part: Option<Seal>,
+}
+
+impl WriteBack {
+    /// Before this store.
+    pub fn new(Opened { store, share }: Opened) -> Self {
+        Self { store, share, phase: Phase::Idle, part: None }
+    }
+
+    /// The store, to open states and to read.
+    pub fn store(&mut self) -> &mut dyn ColdStore {
+        self.store.as_mut()
+    }
+
+    /// What the store did and has.
+    pub fn metrics(&self) -> ColdMetrics {
+        self.store.metrics()
+    }
+
+    /// What is going on, as `look` saw it last.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Looks whether what was sent is written.
+    pub fn look(&mut self) -> Result<Phase, ColdError> {
+        if let Phase::Writing(seal) = self.phase
+            && self.store.is_written(seal)?
+        {
+            self.phase = Phase::Idle;
+        }
+        Ok(self.phase)
+    }
+
+    /// Begins a generation.
+    ///
+    /// Contract: nothing is being sent, or what is being sent begins anew.
+    pub fn begin_generation(&mut self) {
+        debug_assert_ne!(self.phase, Phase::Sending { snapshot: true }, "a snapshot is sent alone");
+        self.phase = Phase::Sending { snapshot: false };
+    }
+
+    /// Begins a generation that a snapshot is made of.
+    ///
+    /// Contract: as `begin_generation`.
+    pub fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot> {
+        debug_assert_ne!(self.phase, Phase::Sending { snapshot: true }, "one snapshot at a time");
+        self.phase = Phase::Sending { snapshot: true };
+        self.store.begin_snapshot()
+    }
+
+    /// Sends some of what changed.
+    pub fn change(&mut self, state: ColdStateId, change: Change) -> Result<(), ColdError> {
+        self.store.change(state, change)
+    }
+
+    /// Whether more may be sent now. Where enough is under way, it is written first, and the store wakes the task then.
+    pub fn takes_more(&mut self) -> Result<bool, ColdError> {
+        if let Some(seal) = self.part {
+            if !self.store.is_written(seal)? {
+                return Ok(false);
+            }
+            self.part = None;
+        }
+        if self.pending_bytes() > self.pending_bytes_max() {
+            self.part = Some(self.store.seal());
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Everything that changed was sent.
+    pub fn end_generation(&mut self) {
+        if self.phase == (Phase::Sending { snapshot: true }) {
+            self.store.complete_snapshot();
+        }
+        self.part = None;
+        self.phase = Phase::Writing(self.store.seal());
+    }
+
+    /// Waits until everything that was sent is written. Only before rows come.
+    pub fn wait(&mut self) -> Result<(), ColdError> {
+        let seal = self.store.seal();
+        self.store.wait_written(seal)
+    }
+
+    /// The snapshot that is being sent was given up; what changed is sent all the same.
+    pub fn abandon_snapshot(&mut self) {
+        if self.phase == (Phase::Sending { snapshot: true }) {
+            self.store.abandon_snapshot();
+            self.phase = Phase::Sending { snapshot: false };
+        }
+    }
+
+    /// Whether tables that hold so many bytes should let something go.
+    pub fn is_short(&self, held_bytes: usize) -> bool {
+        let share = self.share.bytes();
+        held_bytes + self.pending_bytes() > share - share / 4
+    }
+
+    /// Bytes that tables should hold after something has gone.
+    pub fn target_bytes(&self) -> usize {
+        let share = self.share.bytes();
+        (share / 2 + share / 8).saturating_sub(self.pending_bytes())
+    }
+
+    /// Whether tables that hold so many bytes may take more rows. Where they may not, something is to be sent or being written:
+    /// the store wakes the task when it is.
+    pub fn is_ready(&mut self, held_bytes: usize) -> Result<bool, ColdError> {
+        let is_idle = self.look()? == Phase::Idle;
+        Ok(is_idle || held_bytes + self.pending_bytes() <= self.share.bytes())
+    }
+
+    /// Bytes that the overlay and what is on its way into the store may take now.
+    pub fn share_bytes(&self) -> usize {
+        self.share.bytes()
+    }
+
+    fn pending_bytes(&self) -> usize {
+        usize::try_from(self.store.pending_bytes()).unwrap_or(usize::MAX)
+    }
+
+    fn pending_bytes_max(&self) -> usize {
+        (self.share.bytes() / 4).min(PENDING_BYTES_MAX)
+    }
+}
