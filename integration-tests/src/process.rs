@@ -13,6 +13,8 @@ use levada::client::{Client, is_terminal};
 use levada_proto::v1::JobStatus;
 use tempfile::TempDir;
 
+use crate::metrics;
+
 /// How long anything that a test waits for may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -50,6 +52,7 @@ pub struct Processes {
     http_port: u16,
     job_manager: Option<Child>,
     task_managers: Vec<Option<Child>>,
+    task_manager_http_ports: Vec<u16>,
 }
 
 /// The folder of the built programs: that of the running one, or the one above it for a test.
@@ -79,7 +82,15 @@ impl Processes {
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("levada-it-").tempdir()?;
         let (port, http_port) = (free_port()?, free_port()?);
-        let mut cluster = Self { dir, setup, port, http_port, job_manager: None, task_managers: Vec::new() };
+        let mut cluster = Self {
+            dir,
+            setup,
+            port,
+            http_port,
+            job_manager: None,
+            task_managers: Vec::new(),
+            task_manager_http_ports: Vec::new(),
+        };
         cluster.start_job_manager()?;
         for _ in 0..cluster.setup.task_managers {
             cluster.start_task_manager()?;
@@ -128,16 +139,17 @@ impl Processes {
 
     /// Starts one more TaskManager, which finds the JobManager at `address`; answers its number.
     pub fn start_task_manager_for(&mut self, address: &str) -> anyhow::Result<usize> {
-        let number = self.task_managers.len();
+        let (number, http_port) = (self.task_managers.len(), free_port()?);
         let settings = [
             format!("taskmanager.jobmanager={address}"),
             "taskmanager.data_port=0".into(),
-            "taskmanager.http_port=0".into(),
+            format!("taskmanager.http_port={http_port}"),
             format!("taskmanager.slots={}", self.setup.slots),
             format!("taskmanager.data_dir={}", self.path(&format!("taskmanager-{number}")).display()),
         ];
         let child = self.spawn(self.setup.task_manager, &format!("taskmanager-{number}.log"), &settings)?;
         self.task_managers.push(Some(child));
+        self.task_manager_http_ports.push(http_port);
         Ok(number)
     }
 
@@ -162,6 +174,16 @@ impl Processes {
     /// The process id of a TaskManager that runs.
     pub fn task_manager_pid(&self, number: usize) -> Option<u32> {
         self.task_managers[number].as_ref().map(Child::id)
+    }
+
+    /// The sum of a figure over the TaskManagers that run; of those that have it.
+    pub async fn figure(&self, name: &str) -> f64 {
+        let mut sum = 0.0;
+        for number in self.running() {
+            let address = (Ipv4Addr::LOCALHOST, self.task_manager_http_ports[number]).into();
+            sum += metrics::read(address, name).await.unwrap_or(0.0);
+        }
+        sum
     }
 
     /// The numbers of the TaskManagers that run.

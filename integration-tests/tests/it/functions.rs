@@ -2,22 +2,22 @@
 
 use std::path::Path;
 
-use levada_integration_tests::process::{Processes, Setup, output_lines};
+use levada::client::{Afterwards, RestoreFrom};
+use levada_integration_tests::process::{Processes, Setup, leftovers, output_lines};
 use levada_proto::v1::{JobState, JobStatus};
 
 const EVENTS: u64 = 300_000;
 
 /// Alerts and sums over bids: an account is a bidder, a merchant an auction. The source is one, so that the rows of an account
 /// have one order.
-fn graph(out: &Path) -> String {
+fn graph(out: &Path, settings: &str) -> String {
     let out = out.display();
     format!(
         "version: 1
 name: functions
 settings:
-  parallelism: 4
-  checkpoint: {{ interval: 150ms }}
   restart: {{ strategy: fixed-delay, attempts: 10, delay: 50ms }}
+{settings}
 sources:
   bids:
     nexmark: {{ events: {EVENTS}, table: bid, rate: 150000 }}
@@ -43,31 +43,54 @@ sinks:
     )
 }
 
+/// Settings of a job whose state is on this backend.
+fn settings(cluster: &Processes, parallelism: u32, backend: &str) -> String {
+    let checkpoints = cluster.path("checkpoints");
+    format!(
+        "  parallelism: {parallelism}
+  max_parallelism: 128
+  state: {{ backend: {backend}, inline_threshold: 0 }}
+  checkpoint: {{ interval: 150ms, dir: \"file://{}\" }}",
+        checkpoints.display()
+    )
+}
+
 fn rows_read(status: &JobStatus) -> u64 {
     status.nodes.iter().find(|node| node.uid == "bids").map_or(0, |node| node.rows_out)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_functions_give_is_the_same_whenever_a_task_manager_is_killed() -> anyhow::Result<()> {
-    let setup = Setup { task_managers: 2, slots: 4, task_manager: "fraud-detection", ..Setup::default() };
-    let mut cluster = Processes::start(setup).await?;
+/// The alerts and the sums, sorted.
+fn rows(folder: &Path) -> anyhow::Result<[Vec<String>; 2]> {
+    for sink in ["alerts", "spent"] {
+        assert_eq!(leftovers(&folder.join(sink))?, Vec::<String>::new());
+    }
+    Ok([output_lines(&folder.join("alerts"))?, output_lines(&folder.join("spent"))?])
+}
+
+/// What an undisturbed job on the memory backend gives.
+async fn expected_rows(cluster: &Processes) -> anyhow::Result<[Vec<String>; 2]> {
     let undisturbed = cluster.path("undisturbed");
-    let job = cluster.submit(&graph(&undisturbed)).await?;
+    let job = cluster.submit(&graph(&undisturbed, "  parallelism: 4\n  checkpoint: { interval: 150ms }")).await?;
     let status = cluster.wait(&job).await?;
     assert_eq!(status.state(), JobState::Finished, "{}", status.failure);
-    let rows = |folder: &Path| -> anyhow::Result<[Vec<String>; 2]> {
-        Ok([output_lines(&folder.join("alerts"))?, output_lines(&folder.join("spent"))?])
-    };
     let expected = rows(&undisturbed)?;
     assert!(expected[0].len() > 10, "only {} alerts", expected[0].len());
     assert_eq!(expected[1].len() as u64, EVENTS / 50 * 46, "a sum for each payment");
+    Ok(expected)
+}
 
-    for round in 0..4 {
+/// Runs jobs whose TaskManagers are killed in the middle, each at another moment.
+async fn kill_in_the_middle(cluster: &mut Processes, backend: &str, rounds: u64) -> anyhow::Result<()> {
+    let expected = expected_rows(cluster).await?;
+    let settings = settings(cluster, 4, backend);
+    for round in 0..rounds {
         let out = cluster.path(&format!("out-{round}"));
-        let job = cluster.submit(&graph(&out)).await?;
+        let job = cluster.submit(&graph(&out, &settings)).await?;
         cluster.wait_for_checkpoints(&job, 1 + round).await?;
         let read = EVENTS * 46 / 50 * (round + 1) / 6;
         cluster.wait_until(&job, "a part of the rows", |status| rows_read(status) >= read || status.restarts > 0).await?;
+        let from_disk = cluster.figure("levada_node_store_hits_total").await;
+        assert!(backend != "rocksdb" || from_disk > 0.0, "round {round}: nothing left memory");
         // The busy one of the two: the job fits either.
         for number in cluster.running() {
             cluster.kill_task_manager(number)?;
@@ -82,11 +105,55 @@ async fn what_functions_give_is_the_same_whenever_a_task_manager_is_killed() -> 
     Ok(())
 }
 
+/// A cluster whose databases have hardly any memory before them.
+fn hardly_any_memory() -> Setup {
+    let mut setup = Setup { task_managers: 2, slots: 4, task_manager: "fraud-detection", ..Setup::default() };
+    setup.settings.extend(["taskmanager.memory.total=512MiB".into(), "rocksdb.memory_fraction=0.001".into()]);
+    setup
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_functions_give_is_the_same_whenever_a_task_manager_is_killed() -> anyhow::Result<()> {
+    let setup = Setup { task_managers: 2, slots: 4, task_manager: "fraud-detection", ..Setup::default() };
+    let mut cluster = Processes::start(setup).await?;
+    kill_in_the_middle(&mut cluster, "memory", 4).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_functions_give_is_the_same_on_rocksdb_with_hardly_any_memory() -> anyhow::Result<()> {
+    let mut cluster = Processes::start(hardly_any_memory()).await?;
+    kill_in_the_middle(&mut cluster, "rocksdb", 3).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_go_from_rocksdb_to_files_and_back_by_savepoints() -> anyhow::Result<()> {
+    let cluster = Processes::start(hardly_any_memory()).await?;
+    let expected = expected_rows(&cluster).await?;
+    let (out, savepoints) = (cluster.path("out"), format!("file://{}", cluster.path("savepoints").display()));
+    let mut place = String::new();
+    let legs = [("rocksdb", 4), ("fs", 2), ("rocksdb", 3), ("rocksdb", 1)];
+    for (leg, (backend, parallelism)) in legs.into_iter().enumerate() {
+        let graph = graph(&out, &settings(&cluster, parallelism, backend));
+        let restore = RestoreFrom { from: place.clone(), drop_state: Vec::new() };
+        let mut client = cluster.client().await?;
+        let job = client.submit_from(&graph, "test.yaml", 0, restore).await?;
+        if leg + 1 < legs.len() {
+            let read = EVENTS / legs.len() as u64 / 2;
+            cluster.wait_until(&job, "a part of the rows", |status| rows_read(status) >= read).await?;
+            place = client.savepoint(&job, &savepoints, Afterwards::Stops).await?.path;
+        }
+        let status = cluster.wait(&job).await?;
+        assert_eq!(status.state(), JobState::Finished, "{backend}: {}\n{}", status.failure, cluster.logs());
+    }
+    assert!(rows(&out)? == expected, "the rows differ");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_function_no_one_has_is_refused() -> anyhow::Result<()> {
     let setup = Setup { task_managers: 1, slots: 4, task_manager: "fraud-detection", ..Setup::default() };
     let cluster = Processes::start(setup).await?;
-    let wrong = graph(&cluster.path("out"))
+    let wrong = graph(&cluster.path("out"), "  parallelism: 4")
         .replace("function: detect", "function: detekt")
         .replace("cast(auction as varchar)", "auction");
     let error = format!("{:#}", cluster.submit(&wrong).await.unwrap_err());
