@@ -161,3 +161,91 @@ impl WriteBack {
         (self.share.bytes() / 4).min(PENDING_BYTES_MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, new_null_array};
+    use arrow::datatypes::DataType;
+    use arrow::record_batch::RecordBatch;
+    use levada_common::ids::Uid;
+    use levada_common::keys::KeyGroupRange;
+
+    use super::*;
+    use crate::cold::contract::{MAX_PARALLELISM, states};
+    use crate::cold::memory::MemoryColdStore;
+    use crate::cold::{OverlayBudget, Scope, Within};
+
+    /// Before a store that has written something when it was asked three times.
+    fn write_back(share_bytes: usize) -> (WriteBack, ColdStateId) {
+        let mut store = MemoryColdStore::new(Uid::new("counts"), MAX_PARALLELISM, 2);
+        let (name, schema) = states().swap_remove(0);
+        let state = store.open_state(name, &schema, 0).expect("no errors");
+        let share = OverlayBudget::new(share_bytes).share();
+        (WriteBack::new(Opened { store: Box::new(store), share }), state)
+    }
+
+    fn change(write_back: &mut WriteBack, state: ColdStateId, keys: std::ops::Range<i64>) {
+        let notes = new_null_array(&DataType::Utf8, keys.clone().count());
+        let ids: ArrayRef = Arc::new(keys.collect::<Int64Array>());
+        let columns = Arc::clone(write_back.store().layout(state).columns());
+        let rows = RecordBatch::try_new(columns, vec![Arc::clone(&ids), ids, notes]).expect("the layout's columns");
+        write_back.change(state, Change { deletes: None, upserts: Some(rows) }).expect("no errors");
+    }
+
+    fn rows(write_back: &mut WriteBack, state: ColdStateId) -> usize {
+        let everything = Scope { groups: KeyGroupRange::all(MAX_PARALLELISM), within: Within::Any };
+        let scan = write_back.store().scan(state, everything).expect("no errors");
+        scan.map(|rows| rows.expect("no errors").num_rows()).sum()
+    }
+
+    #[test]
+    fn a_generation_larger_than_what_may_be_under_way_goes_in_parts() {
+        let (mut write_back, state) = write_back(64 << 10);
+        write_back.begin_generation();
+        let (mut sent, mut waited) = (0, 0);
+        while sent < 10_000 {
+            if write_back.takes_more().expect("no errors") {
+                change(&mut write_back, state, sent..sent + 100);
+                sent += 100;
+            } else {
+                waited += 1;
+                assert!(rows(&mut write_back, state) <= sent as usize);
+            }
+        }
+        assert!(waited > 10, "all of it was under way at once");
+        write_back.end_generation();
+        while write_back.look().expect("no errors") != Phase::Idle {}
+        assert_eq!(rows(&mut write_back, state), 10_000);
+    }
+
+    #[test]
+    fn over_its_share_an_overlay_waits_for_what_is_under_way_and_for_nothing_else() {
+        let (mut write_back, state) = write_back(1_000);
+        assert!(write_back.is_ready(5_000).expect("no errors"), "nothing is under way that could make room");
+        assert!(write_back.is_short(800) && !write_back.is_short(700));
+        write_back.begin_generation();
+        assert!(write_back.is_ready(1_000).expect("no errors") && !write_back.is_ready(1_001).expect("no errors"));
+        change(&mut write_back, state, 0..10);
+        assert!(!write_back.is_ready(1_000).expect("no errors"), "what was sent is still in memory");
+        write_back.end_generation();
+        let asked = (0..10).take_while(|_| !write_back.is_ready(5_000).expect("no errors")).count();
+        assert_eq!((asked, write_back.phase()), (2, Phase::Idle));
+    }
+
+    #[test]
+    fn a_snapshot_that_is_given_up_leaves_what_was_sent() {
+        let (mut write_back, state) = write_back(1 << 20);
+        let snapshot = write_back.begin_snapshot();
+        change(&mut write_back, state, 0..10);
+        write_back.abandon_snapshot();
+        assert_eq!(write_back.phase(), Phase::Sending { snapshot: false });
+        assert!(matches!(snapshot.files(), Err(ColdError::Abandoned { .. })));
+        // A later barrier takes over.
+        let snapshot = write_back.begin_snapshot();
+        change(&mut write_back, state, 10..20);
+        write_back.end_generation();
+        assert!(snapshot.files().is_ok());
+        write_back.wait().expect("no errors");
+        assert_eq!(rows(&mut write_back, state), 20);
+    }
+}

@@ -130,3 +130,18 @@ fn an_empty_table_is_frozen_and_finished() {
     assert!(!freezer.advance(10, gather(&[])));
     assert!(read(reader).is_empty());
 }
+
+#[test]
+fn what_is_left_of_a_snapshot_is_handed_over() {
+    let (mut rows, mut saved, mut rest) = (FrozenRows::new(), Vec::new(), vec![1]);
+    rows.resize(200);
+    rows.freeze();
+    rows.take_next(70, &mut saved);
+    assert!(rows.take(150));
+    rows.resize(230);
+    rows.take_rest(&mut rest);
+    let left: Vec<usize> = (0..rest.len() * 64).filter(|row| rest[row / 64] >> (row % 64) & 1 == 1).collect();
+    let expected: Vec<usize> = std::iter::once(0).chain(70..150).chain(151..200).collect();
+    assert_eq!(left, expected);
+    assert!(!rows.is_running() && !rows.is_unsaved(199));
+}
