@@ -1,20 +1,22 @@
 //! The task's side of a store.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 
+use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 use levada_state::cold::{
-    Addresses, Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, RowLayout, Scan, Scope, Seal,
-    scan_bounds,
+    Addresses, Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, RowLayout, Scan, Scope, Seal, Window,
+    find_namespaces, scan_bounds,
 };
 use levada_state::row_codec::RowBytes;
 use levada_state::snapshot::DatabaseSnapshot;
 
 use crate::database::{Database, DatabaseSize, Family};
-use crate::load::load;
+use crate::load::{bad_entry, load};
 use crate::restore::rewrite_family;
 use crate::scan::RunningScan;
 use crate::snapshot::{RocksdbSnapshot, Ticket};
@@ -99,6 +101,19 @@ impl ColdStore for RocksdbStore {
         let family = self.family(state);
         let ranges = scan_bounds(&family.layout, scope);
         Ok(Box::new(RunningScan::start(&self.database, family, ranges)?))
+    }
+
+    fn namespaces(&mut self, state: ColdStateId, groups: KeyGroupRange) -> Result<BTreeSet<Option<Window>>, ColdError> {
+        self.progress.check()?;
+        let family = self.family(state);
+        let mut entries = self.database.db.raw_iterator_cf(&self.database.handle(&family.family));
+        let first_key = |from: &[u8]| {
+            entries.seek(from);
+            let key = entries.key().map(<[u8]>::to_vec);
+            entries.status().map_err(|error| self.database.read_error(&family.state, Arc::new(error)))?;
+            Ok(key)
+        };
+        find_namespaces(&family.layout, groups, first_key, |error| bad_entry(&self.database, family, error))
     }
 
     fn change(&mut self, state: ColdStateId, change: Change) -> Result<(), ColdError> {

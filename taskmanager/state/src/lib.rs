@@ -3,6 +3,7 @@
 //! Must never know: gRPC, tokio, storage, operators. A task is the only owner of its tables; nothing here is shared but the
 //! pieces of a snapshot on their way to the background.
 
+pub mod bits;
 mod chunked;
 pub mod cold;
 pub mod descriptor;

@@ -2,6 +2,7 @@
 //!
 //! Panics where the store differs, naming the seed and the step.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMillisecondArray};
@@ -183,6 +184,19 @@ impl Pair {
         }
     }
 
+    /// The namespaces of a state as a look at all its entries finds them.
+    fn namespaces_of(&mut self, id: ColdStateId, groups: KeyGroupRange) -> Result<BTreeSet<Option<Window>>, ColdError> {
+        let mut found = BTreeSet::new();
+        for batch in self.store.scan(id, Scope { groups, within: Within::Any })? {
+            let batch = batch?;
+            match batch.column_by_name(NAMESPACE_COLUMN) {
+                Some(column) => found.extend((0..batch.num_rows()).map(|row| Namespaces::of(column).get(row))),
+                None => found.extend((batch.num_rows() > 0).then_some(None)),
+            }
+        }
+        Ok(found)
+    }
+
     fn compare(&mut self, step: usize) -> Result<(), ColdError> {
         let groups = KeyGroupRange { start: 3, end: self.numbers.below(25) as u16 + 5 };
         let window = Window { end: self.numbers.below(3) as i64 - 1, start: -2 };
@@ -197,6 +211,9 @@ impl Pair {
             let place = format!("seed {}, step {step}, state {state}", self.seed);
             assert_eq!(found.positions, expected.positions, "{place}: which addresses are found");
             assert_eq!(found.rows, expected.rows, "{place}: what is found");
+            let (found, expected) = (self.store.namespaces(id, groups)?, self.model.namespaces(of_model, groups)?);
+            assert_eq!(found, expected, "{place}: the namespaces");
+            assert_eq!(found, self.namespaces_of(id, groups)?, "{place}: the namespaces of all entries");
             for within in within {
                 let scope = Scope { groups, within };
                 let found = self.store.scan(id, scope)?.collect::<Result<Vec<_>, _>>()?;

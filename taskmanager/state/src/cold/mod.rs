@@ -16,6 +16,7 @@ mod error;
 pub mod memory;
 mod write_back;
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 
 pub use crate::row_codec::{Addresses, RowLayout, Window};
+use crate::row_codec::{BadRow, read_namespace};
 use crate::snapshot::DatabaseSnapshot;
 pub use budget::{OverlayBudget, OverlayShare};
 pub use error::ColdError;
@@ -145,6 +147,26 @@ pub fn scan_bounds(layout: &RowLayout, scope: Scope) -> Vec<(Vec<u8>, Vec<u8>)> 
     }
 }
 
+/// The namespaces of entries of `groups`, for stores that know the first key at or after another.
+pub fn find_namespaces<E>(
+    layout: &RowLayout,
+    groups: KeyGroupRange,
+    mut first_key: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, E>,
+    bad_row: impl Fn(BadRow) -> E,
+) -> Result<BTreeSet<Option<Window>>, E> {
+    let mut found = BTreeSet::new();
+    let (mut from, end) = RowLayout::group_bounds(groups);
+    while let Some(key) = first_key(&from)?.filter(|key| *key < end) {
+        let (window, known) = read_namespace(layout, &key).map_err(&bad_row)?;
+        found.insert(window);
+        if !layout.schema().windowed {
+            break;
+        }
+        from = RowLayout::prefix_bounds(&key[..known]).1;
+    }
+    Ok(found)
+}
+
 /// A database of one operator of one task.
 ///
 /// Contract: used by one thread, the task's. `load` and `scan` read the disk on it; nothing else blocks. An error leaves the
@@ -165,6 +187,10 @@ pub trait ColdStore: Send + Debug {
 
     /// Visits entries that are written.
     fn scan(&mut self, state: ColdStateId, scope: Scope) -> Result<Scan, ColdError>;
+
+    /// The namespaces of the written entries of a state in these groups; `None` is that of entries without a window. A few
+    /// reads for each group and window, however many entries there are.
+    fn namespaces(&mut self, state: ColdStateId, groups: KeyGroupRange) -> Result<BTreeSet<Option<Window>>, ColdError>;
 
     /// Sends changes to the background.
     ///

@@ -6,7 +6,6 @@
 use crate::cold::{ColdStateId, Loaded};
 
 use super::at::At;
-use super::bits::Bits;
 use super::cell::Cell;
 use super::error::StateResult;
 use super::here::Here;
@@ -14,6 +13,7 @@ use super::piece::{AddressBuilder, Owner};
 use super::restore::RestoredRows;
 use super::row_index::RowIndex;
 use super::table::Table;
+use crate::bits::Bits;
 
 /// What a table knows of the store behind it.
 #[derive(Debug)]

@@ -149,7 +149,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         let mut dirty = self.cold.as_mut().map(|cold| std::mem::take(&mut cold.dirty)).unwrap_or_default();
         let frozen = &mut self.frozen;
         // Rows that were saved before they changed have changed, so they are among the dirty ones.
-        frozen.rows.take_rest(dirty.words());
+        frozen.rows.take_rest(dirty.words_mut());
         if let Some((row, _)) = frozen.partial.take() {
             dirty.set_one(row);
         }

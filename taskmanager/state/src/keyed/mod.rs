@@ -9,7 +9,6 @@
 //! against a plain map).
 
 mod at;
-mod bits;
 mod budget;
 mod cell;
 mod clock;

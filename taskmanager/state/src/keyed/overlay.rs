@@ -6,8 +6,8 @@
 
 use crate::cold::{Addresses, Change, ColdError, ColdStateId, Loaded, Opened, Scan, Scope, WriteBack};
 
-use super::bits::Bits;
 use super::error::{StateError, StateName, StateResult};
+use crate::bits::Bits;
 
 /// The store, and what is known of the keys before it.
 #[derive(Debug)]

@@ -9,13 +9,13 @@ use crate::row_codec::{INDEX_COLUMN, NAMESPACE_COLUMN, TTL_COLUMN};
 use crate::types::{StateReader, StateType};
 
 use super::at::{At, Namespace};
-use super::bits::Bits;
 use super::cell::Cell;
 use super::clock::Clock;
 use super::error::{StateError, StateResult};
 use super::piece::{STAMP_UNKNOWN, STAMP_UNKNOWN_STORED};
 use super::row_index::RowIndex;
 use super::table::{Table, TableInfo};
+use crate::bits::Bits;
 
 /// Rows of one state, whoever wrote them.
 pub struct RestoredRows<'a> {

@@ -8,7 +8,6 @@ use crate::snapshot::PieceSender;
 use crate::types::{StateType, TypeError};
 
 use super::at::{At, Namespace};
-use super::bits::Bits;
 use super::cell::{Cell, List};
 use super::clock::Clock;
 use super::cold_rows::ColdRows;
@@ -17,6 +16,7 @@ use super::here::Here;
 use super::restore::RestoredRows;
 use super::row_index::{ByEntry, ByKey, RowIndex};
 use super::table::{Table, TableInfo};
+use crate::bits::Bits;
 
 /// The rows of a state, whatever its type.
 pub trait StateRows: Send + 'static {

@@ -8,7 +8,6 @@ use crate::descriptor::StateId;
 use crate::format::KEY_PREFIX;
 use crate::rows::Rows;
 
-use super::bits::Bits;
 use super::cold_rows::ColdRows;
 use super::error::StateResult;
 use super::overlay::{failed, store_failed};
@@ -16,6 +15,7 @@ use super::piece::STAMP_UNKNOWN_STORED;
 use super::restore::RestoredRows;
 use super::state::{CLEANED_ROWS, KeyedState, SAVED_ROWS_MAX};
 use super::table::TableInfo;
+use crate::bits::Bits;
 
 /// Keys that are looked at after a batch, at most, to find some that may go.
 const LOOKS_MAX: usize = 65_536;

@@ -27,7 +27,7 @@ use crate::format::KEY_PREFIX;
 use write::ValueWriter;
 
 pub use error::{BadRow, LayoutError};
-pub use read::RowReader;
+pub use read::{RowReader, read_namespace};
 pub use rows::RowBytes;
 pub use window::{Namespaces, Window, namespace_type};
 

@@ -119,6 +119,16 @@ impl RowReader {
     }
 }
 
+/// The window of the entry with this key, and how many bytes of the key say its group and window.
+///
+/// Errors: bytes that are no key of the layout.
+pub fn read_namespace(layout: &RowLayout, key: &[u8]) -> Result<(Option<Window>, usize), BadRow> {
+    let mut bytes = Bytes { left: key };
+    bytes.take("_key_group", 2)?;
+    let window = if layout.schema().windowed { read_window(&mut bytes)? } else { None };
+    Ok((window, key.len() - bytes.left.len()))
+}
+
 fn read_window(bytes: &mut Bytes<'_>) -> Result<Option<Window>, BadRow> {
     if !bytes.mark(super::NAMESPACE_COLUMN)? {
         return Ok(None);

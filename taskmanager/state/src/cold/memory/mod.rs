@@ -3,7 +3,7 @@
 mod snapshot;
 mod stores;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -12,7 +12,10 @@ use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 
-use super::{Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, Scan, Scope, Seal, scan_bounds};
+use super::{
+    Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, Scan, Scope, Seal, Window, find_namespaces,
+    scan_bounds,
+};
 use crate::row_codec::{Addresses, RowBytes, RowLayout, RowReader, TTL_COLUMN};
 use crate::snapshot::DatabaseSnapshot;
 
@@ -216,6 +219,15 @@ impl ColdStore for MemoryColdStore {
         let entries = ranges.into_iter().flat_map(|(from, to)| found.entries.range(from..to));
         let batches = found.batches(entries);
         Ok(Box::new(batches.into_iter().map(Ok)))
+    }
+
+    fn namespaces(&mut self, state: ColdStateId, groups: KeyGroupRange) -> Result<BTreeSet<Option<Window>>, ColdError> {
+        let found = self.state(state);
+        let first_key = |from: &[u8]| {
+            let mut entries = found.entries.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+            Ok(entries.next().map(|(key, _)| key.clone()))
+        };
+        find_namespaces(&found.layout, groups, first_key, |error| panic!("the store wrote it: {error}"))
     }
 
     fn change(&mut self, state: ColdStateId, change: Change) -> Result<(), ColdError> {
