@@ -103,19 +103,20 @@ fn files_below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_a_job_is_scaled_out_and_in() -> anyhow::Result<()> {
     let cluster = cluster().await?;
-    for backend in ["memory", "fs"] {
-        let out = cluster.path(&format!("out-{backend}"));
+    let widths = [3, 5, 2, 7, 1];
+    let mixed = ["rocksdb", "fs", "rocksdb", "memory", "rocksdb"];
+    for (round, backends) in [["memory"; 5], ["fs"; 5], ["rocksdb"; 5], mixed].into_iter().enumerate() {
+        let out = cluster.path(&format!("out-{round}"));
         let mut place = String::new();
-        let widths = [3, 5, 2, 7, 1];
-        for (leg, parallelism) in widths.into_iter().enumerate() {
+        for (leg, (parallelism, backend)) in widths.into_iter().zip(backends).enumerate() {
             let settings = settings(&cluster, parallelism, backend, "  max_parallelism: 128\n");
             let stream = StreamA { rows: 1_000_000, rate: Some(150_000), settings };
             let job = submit(&cluster, &stream.graph(&out), from(&place)).await?;
             if leg + 1 == widths.len() {
                 let status = finish(&cluster, &job).await?;
                 assert_eq!(status.started_from, place);
-                assert!(output_lines(&out)? == stream.expected(), "{backend}: the rows differ");
-                assert_eq!(leftovers(&out)?, Vec::<String>::new(), "{backend}");
+                assert!(output_lines(&out)? == stream.expected(), "{backends:?}: the rows differ");
+                assert_eq!(leftovers(&out)?, Vec::<String>::new(), "{backends:?}");
             } else {
                 wait_for_rows(&cluster, &job, "numbers", 150_000).await?;
                 place = stop(&cluster, &job).await?.path;
@@ -216,6 +217,41 @@ async fn a_savepoint_under_load_is_moved_and_gone_on_from() -> anyhow::Result<()
     Ok(())
 }
 
+/// The ids of the completed checkpoints in a job's folder, ascending.
+fn completed_checkpoints(folder: &Path) -> anyhow::Result<Vec<u64>> {
+    let mut ids: Vec<u64> = std::fs::read_dir(folder)?
+        .filter_map(|entry| entry.ok()?.file_name().to_string_lossy().strip_prefix("chk-")?.parse().ok())
+        .filter(|id| folder.join(format!("chk-{id}/_metadata")).exists())
+        .collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// A checkpoint whose states are databases goes on at another width, in databases or on the heap.
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_go_on_at_another_width() -> anyhow::Result<()> {
+    let cluster = cluster().await?;
+    let stream = |parallelism: u32, backend: &str, out: &Path| {
+        let backend = format!("{backend}, inline_threshold: 0");
+        StreamA { rows: 600_000, rate: Some(150_000), settings: settings(&cluster, parallelism, &backend, "") }.graph(out)
+    };
+    let expected = StreamA { rows: 600_000, rate: None, settings: String::new() }.expected();
+    for (round, (before, after, backend)) in [(2, 3, "rocksdb"), (3, 1, "rocksdb"), (3, 2, "fs")].into_iter().enumerate() {
+        let (first, second) = (cluster.path(&format!("first-{round}")), cluster.path(&format!("second-{round}")));
+        let job = cluster.submit(&stream(before, "rocksdb", &first)).await?;
+        cluster.wait_for_checkpoints(&job, 4).await?;
+        cluster.client().await?.cancel(&job).await?;
+        assert_eq!(cluster.wait(&job).await?.state(), JobState::Canceled);
+        let checkpoints = cluster.path(&format!("checkpoints/{job}"));
+        let newest = completed_checkpoints(&checkpoints)?.pop().expect("a completed checkpoint");
+        let job = submit(&cluster, &stream(after, backend, &second), from(&uri(&checkpoints))).await?;
+        finish(&cluster, &job).await?;
+        let rows = sorted(lines_up_to(&first, newest)?, output_lines(&second)?);
+        assert!(rows == expected, "{before} to {after}, {backend}: the rows differ");
+    }
+    Ok(())
+}
+
 /// G04 and restores from retained checkpoints: a damaged one is refused by name, before anything runs where it is the metadata, and
 /// an older one can be named.
 #[tokio::test(flavor = "multi_thread")]
@@ -236,11 +272,7 @@ async fn g04_a_damaged_checkpoint_is_named_and_an_older_one_runs() -> anyhow::Re
     assert_eq!(ended.state(), JobState::Canceled);
 
     let checkpoints = cluster.path(&format!("checkpoints/{job}"));
-    let mut ids: Vec<u64> = std::fs::read_dir(&checkpoints)?
-        .filter_map(|entry| entry.ok()?.file_name().to_string_lossy().strip_prefix("chk-")?.parse().ok())
-        .filter(|id| checkpoints.join(format!("chk-{id}/_metadata")).exists())
-        .collect();
-    ids.sort_unstable();
+    let ids = completed_checkpoints(&checkpoints)?;
     let (newest, older) = (ids[ids.len() - 1], ids[ids.len() - 2]);
 
     // The job's folder stands for its newest checkpoint.

@@ -14,7 +14,8 @@ fn settings(parallelism: u32, backend: &str, dir: &std::path::Path) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_a_gives_its_ten_thousand_rows() -> anyhow::Result<()> {
     let cluster = Processes::start(Setup::default()).await?;
-    for (round, (parallelism, backend)) in [(1, "memory"), (4, "memory"), (1, "fs"), (3, "fs")].into_iter().enumerate() {
+    let runs = [(1, "memory"), (4, "memory"), (1, "fs"), (3, "fs"), (1, "rocksdb"), (4, "rocksdb")];
+    for (round, (parallelism, backend)) in runs.into_iter().enumerate() {
         let stream =
             StreamA { rows: 1_000_000, rate: None, settings: settings(parallelism, backend, &cluster.path("checkpoints")) };
         let out = cluster.path(&format!("out-{round}"));

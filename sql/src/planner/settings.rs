@@ -62,13 +62,6 @@ pub(super) fn resolve(
             "state backend memory without `checkpoint.dir`: checkpoints live in the JobManager only and are lost with it".into(),
         );
     }
-    if backend == BackendKind::Rocksdb {
-        warnings.push(
-            "state backend rocksdb: functions keep their state in RocksDB; aggregates, windows and joins of this release keep it on \
-             the heap and write it whole at each checkpoint, as `fs` does"
-                .into(),
-        );
-    }
     let restart = settings.restart.clone().unwrap_or(if checkpointing {
         RestartSettings::FixedDelay { attempts: 10, delay_ms: 1_000 }
     } else {

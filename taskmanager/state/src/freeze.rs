@@ -2,15 +2,11 @@
 //!
 //! The task owns the table and goes on writing to it. One bit per row says "already in this snapshot"; a barrier only flips what
 //! the bit means. A row is saved before the first write to it after the barrier, and a cursor saves the rest piece by piece
-//! beside the work. Rows added after the barrier are not in the snapshot. Must never know what a row holds: whoever owns the
-//! table hands in `gather`, which reads rows out.
+//! beside the work. Rows added after the barrier are not in the snapshot. Must never know what a row holds, nor where it is
+//! saved: whoever owns the table reads the rows out.
 //!
 //! One bit allows one running snapshot. A second barrier while one runs finishes the first at once, in the barrier's own time:
 //! the coordinator runs one checkpoint at a time, so this happens only after one that was given up without word.
-
-use arrow::record_batch::RecordBatch;
-
-use crate::snapshot::PieceSender;
 
 /// Which rows of a table are still to be saved for the running snapshot.
 #[derive(Debug, Default)]
@@ -153,95 +149,6 @@ impl FrozenRows {
         self.bits.capacity() * size_of::<u64>()
     }
 }
-
-/// A table's side of its snapshots: which rows are still to be saved, and where they go.
-#[derive(Debug, Default)]
-pub struct Freezer {
-    rows: FrozenRows,
-    sender: Option<PieceSender>,
-    unsaved: Vec<u32>,
-}
-
-impl Freezer {
-    /// For a table without rows.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Starts a snapshot of the table's `len` rows. One that is still running is finished first, through `gather`.
-    ///
-    /// Contract: called between two changes; `gather` gives the rows with these ids as they are now.
-    pub fn freeze(&mut self, len: usize, sender: PieceSender, gather: impl Fn(&[u32]) -> RecordBatch) {
-        while self.save_next(PIECE_ROWS_MAX, &gather) {}
-        self.rows.resize(len);
-        self.rows.freeze();
-        self.sender = Some(sender);
-    }
-
-    /// Saves those of `ids` that are in the running snapshot and not saved yet.
-    ///
-    /// Contract: called before each change with every row that it touches; ids may repeat, new rows may be among them.
-    pub fn before_change(&mut self, ids: &[u32], gather: impl Fn(&[u32]) -> RecordBatch) {
-        let Some(sender) = &self.sender else { return };
-        self.unsaved.clear();
-        self.rows.take_unsaved(ids, &mut self.unsaved);
-        if !self.unsaved.is_empty() {
-            sender.send(gather(&self.unsaved));
-        }
-    }
-
-    /// The table has `len` rows now.
-    pub fn resize(&mut self, len: usize) {
-        self.rows.resize(len);
-    }
-
-    /// Saves up to `rows_max` further rows, none while the background has enough to do; answers whether rows remain.
-    pub fn advance(&mut self, rows_max: usize, gather: impl Fn(&[u32]) -> RecordBatch) -> bool {
-        match &self.sender {
-            None => false,
-            Some(sender) if sender.is_abandoned() => {
-                self.abandon();
-                false
-            }
-            Some(sender) if sender.is_full() => true,
-            Some(_) => self.save_next(rows_max, &gather),
-        }
-    }
-
-    /// Whether a snapshot is running.
-    pub fn is_running(&self) -> bool {
-        self.sender.is_some()
-    }
-
-    /// Gives the running snapshot up; its reader is told.
-    pub fn abandon(&mut self) {
-        self.rows.abandon();
-        self.sender = None;
-    }
-
-    /// Bytes held.
-    pub fn memory_bytes(&self) -> usize {
-        self.rows.memory_bytes()
-    }
-
-    fn save_next(&mut self, rows_max: usize, gather: &impl Fn(&[u32]) -> RecordBatch) -> bool {
-        let Some(sender) = &self.sender else { return false };
-        self.unsaved.clear();
-        self.rows.take_next(rows_max, &mut self.unsaved);
-        if !self.unsaved.is_empty() {
-            sender.send(gather(&self.unsaved));
-        }
-        if !self.rows.is_running()
-            && let Some(sender) = self.sender.take()
-        {
-            sender.finish();
-        }
-        self.sender.is_some()
-    }
-}
-
-/// Rows of a piece when a snapshot is finished at once.
-const PIECE_ROWS_MAX: usize = 8192;
 
 #[cfg(test)]
 mod tests;

@@ -9,11 +9,11 @@ use super::{Job, wait_for_rows};
 #[tokio::test(flavor = "multi_thread")]
 async fn g32_a_pending_window_closes_after_a_restore() -> anyhow::Result<()> {
     let mut cluster = Processes::start(Setup { task_managers: 1, slots: 3, ..Setup::default() }).await?;
-    for (backend, parallelism) in [("memory", 1), ("memory", 3), ("fs", 1), ("fs", 3)] {
+    for (backend, parallelism) in [("memory", 1), ("memory", 3), ("fs", 1), ("fs", 3), ("rocksdb", 1), ("rocksdb", 3)] {
         let mut feed = Feed::start().await?;
         let out = cluster.path(&format!("out-{backend}-{parallelism}"));
         let settings = format!(
-            "parallelism: {parallelism}, state: {{ backend: {backend} }}, batch: {{ timeout: 10ms }}, restart: {{ strategy: fixed-delay, delay: 10ms, attempts: 10 }}, checkpoint: {{ interval: 50ms, dir: \"file://{}\" }}",
+            "parallelism: {parallelism}, state: {{ backend: {backend}, inline_threshold: 0 }}, batch: {{ timeout: 10ms }}, restart: {{ strategy: fixed-delay, delay: 10ms, attempts: 10 }}, checkpoint: {{ interval: 50ms, dir: \"file://{}\" }}",
             cluster.path("checkpoints").display()
         );
         let job = Job {

@@ -1,14 +1,10 @@
-//! The freezer against a table that is cloned at each barrier.
+//! Frozen rows against a table that is cloned at each barrier.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use arrow::array::{AsArray, Int64Array, UInt32Array};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, UInt32Type};
 use proptest::prelude::*;
 
 use super::*;
-use crate::snapshot::{PieceReader, pieces};
 
 /// What a test does to a table.
 #[derive(Debug, Clone)]
@@ -17,6 +13,8 @@ enum Step {
     Write(Vec<u32>),
     Background(usize),
     Barrier,
+    /// A barrier for the rows whose number is divisible by this.
+    BarrierOf(u32),
     Abandon,
 }
 
@@ -25,110 +23,100 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => prop::collection::vec(0u32..300, 1..40).prop_map(Step::Write),
         6 => (1usize..60).prop_map(Step::Background),
         2 => Just(Step::Barrier),
+        1 => (2u32..5).prop_map(Step::BarrierOf),
         1 => Just(Step::Abandon),
     ];
     prop::collection::vec(step, 1..80)
 }
 
-fn gather(values: &[i64]) -> impl Fn(&[u32]) -> RecordBatch {
-    |ids| {
-        let fields = vec![Field::new("id", DataType::UInt32, false), Field::new("value", DataType::Int64, false)];
-        let rows = ids.iter().map(|id| values[*id as usize]);
-        let columns: Vec<arrow::array::ArrayRef> =
-            vec![Arc::new(UInt32Array::from(ids.to_vec())), Arc::new(Int64Array::from_iter_values(rows))];
-        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("columns match the schema")
-    }
+/// A table, its running snapshot, and what each snapshot should have had and had.
+#[derive(Debug, Default)]
+struct Table {
+    values: Vec<i64>,
+    frozen: FrozenRows,
+    snapshots: Vec<(BTreeMap<u32, i64>, BTreeMap<u32, i64>)>,
 }
 
-/// The rows of a snapshot; each must come once.
-fn read(reader: PieceReader) -> BTreeMap<u32, i64> {
-    let mut rows = BTreeMap::new();
-    for piece in reader {
-        let piece = piece.expect("the snapshot was finished");
-        let (ids, values) = (piece.column(0).as_primitive::<UInt32Type>(), piece.column(1).as_primitive::<Int64Type>());
-        for row in 0..piece.num_rows() {
-            assert_eq!(rows.insert(ids.value(row), values.value(row)), None, "row {} came twice", ids.value(row));
+impl Table {
+    /// Saves these rows; each must come once.
+    fn save(&mut self, ids: &[u32]) {
+        for id in ids {
+            let (_, saved) = self.snapshots.last_mut().expect("one is running");
+            assert_eq!(saved.insert(*id, self.values[*id as usize]), None, "row {id} came twice");
         }
     }
-    rows
-}
 
-fn as_map(values: &[i64]) -> BTreeMap<u32, i64> {
-    values.iter().enumerate().map(|(id, value)| (id as u32, *value)).collect()
+    fn save_next(&mut self, rows: usize) {
+        let mut ids = Vec::new();
+        self.frozen.take_next(rows, &mut ids);
+        self.save(&ids);
+    }
+
+    fn finish(&mut self) {
+        while self.frozen.is_running() {
+            self.save_next(64);
+        }
+    }
+
+    fn barrier(&mut self, every: u32) {
+        self.finish();
+        let rows = self.values.iter().enumerate().map(|(id, value)| (id as u32, *value));
+        let expected: BTreeMap<u32, i64> = rows.filter(|(id, _)| id % every == 0).collect();
+        if every == 1 {
+            self.frozen.freeze();
+        } else {
+            let mut words = vec![0; self.values.len().div_ceil(64)];
+            expected.keys().for_each(|id| words[*id as usize / 64] |= 1 << (id % 64));
+            self.frozen.freeze_these(&words);
+        }
+        self.snapshots.push((expected, BTreeMap::new()));
+    }
+
+    fn write(&mut self, ids: &[u32], value: i64) {
+        let ids: Vec<u32> = ids.iter().map(|id| (*id).min(self.values.len() as u32)).collect();
+        let mut unsaved = Vec::new();
+        self.frozen.take_unsaved(&ids, &mut unsaved);
+        self.save(&unsaved);
+        for id in ids {
+            if id as usize == self.values.len() {
+                self.values.push(0);
+            }
+            self.values[id as usize] = value;
+        }
+        self.frozen.resize(self.values.len());
+    }
 }
 
 proptest! {
     #[test]
     fn a_snapshot_is_the_table_at_its_barrier(steps in steps()) {
-        let (mut values, mut freezer) = (Vec::<i64>::new(), Freezer::new());
-        let mut snapshots: Vec<(PieceReader, BTreeMap<u32, i64>)> = Vec::new();
+        let mut table = Table::default();
         for (at, step) in steps.iter().enumerate() {
             match step {
-                Step::Write(ids) => {
-                    let ids: Vec<u32> = ids.iter().map(|id| (*id).min(values.len() as u32)).collect();
-                    freezer.before_change(&ids, gather(&values));
-                    for id in ids {
-                        if id as usize == values.len() {
-                            values.push(0);
-                        }
-                        values[id as usize] = at as i64;
-                    }
-                    freezer.resize(values.len());
-                }
-                Step::Background(rows) => {
-                    freezer.advance(*rows, gather(&values));
-                }
-                Step::Barrier => {
-                    let (sender, reader) = pieces();
-                    freezer.freeze(values.len(), sender, gather(&values));
-                    snapshots.push((reader, as_map(&values)));
-                }
+                Step::Write(ids) => table.write(ids, at as i64),
+                Step::Background(rows) => table.save_next(*rows),
+                Step::Barrier => table.barrier(1),
+                Step::BarrierOf(every) => table.barrier(*every),
                 Step::Abandon => {
-                    if freezer.is_running() {
-                        let (reader, _) = snapshots.pop().expect("one is running");
-                        freezer.abandon();
-                        prop_assert!(reader.last().is_some_and(|piece| piece.is_err()), "an abandoned snapshot says so");
+                    if table.frozen.is_running() {
+                        table.frozen.abandon();
+                        table.snapshots.pop();
                     }
                 }
             }
         }
-        while freezer.advance(16, gather(&values)) {
-            if freezer.sender.as_ref().is_some_and(PieceSender::is_full) {
-                freezer.save_next(usize::MAX / 2, &gather(&values));
-            }
-        }
-        for (reader, expected) in snapshots {
-            prop_assert_eq!(read(reader), expected);
+        table.finish();
+        for (expected, saved) in table.snapshots {
+            prop_assert_eq!(saved, expected);
         }
     }
-}
-
-#[test]
-fn the_cursor_waits_for_the_background_and_stops_without_one() {
-    let values: Vec<i64> = (0..1000).collect();
-    let mut freezer = Freezer::new();
-    let (sender, mut reader) = pieces();
-    freezer.freeze(values.len(), sender, gather(&values));
-    for _ in 0..PieceSender::IN_FLIGHT_MAX {
-        assert!(freezer.advance(1, gather(&values)));
-    }
-    assert!(freezer.advance(1000, gather(&values)), "nothing more is sent while the background is behind");
-    assert!(freezer.is_running());
-    for _ in 0..PieceSender::IN_FLIGHT_MAX {
-        assert_eq!(reader.next().expect("a piece").expect("it goes on").num_rows(), 1);
-    }
-    drop(reader);
-    assert!(!freezer.advance(1000, gather(&values)), "no one reads any more");
-    assert!(!freezer.is_running());
 }
 
 #[test]
 fn an_empty_table_is_frozen_and_finished() {
-    let mut freezer = Freezer::new();
-    let (sender, reader) = pieces();
-    freezer.freeze(0, sender, gather(&[]));
-    assert!(!freezer.advance(10, gather(&[])));
-    assert!(read(reader).is_empty());
+    let mut table = Table::default();
+    table.barrier(1);
+    assert!(!table.frozen.is_running(), "there is nothing to save");
 }
 
 #[test]

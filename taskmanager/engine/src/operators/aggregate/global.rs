@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
+use super::group_table::GroupTable;
+use super::panes::{Emission, OpenPanes, Window};
 use super::shape::Shape;
-use super::table::Table;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 
@@ -18,19 +20,15 @@ use crate::operator::{Operator, OperatorContext, RestoredState};
 #[derive(Debug)]
 pub(super) struct Global {
     shape: Arc<Shape>,
-    table: Table,
+    panes: OpenPanes,
+    emission: Emission,
     ids: Vec<u32>,
-    /// The next group to be emitted, once it fires.
-    cursor: Option<usize>,
-    /// Whether what fires is the one group of no rows: that is no state.
-    is_over_none: bool,
     context: Option<OperatorContext>,
 }
 
 impl Global {
     pub(super) fn new(shape: Arc<Shape>) -> Self {
-        let table = Table::new(&shape);
-        Self { shape, table, ids: Vec::new(), cursor: None, is_over_none: false, context: None }
+        Self { shape, panes: OpenPanes::default(), emission: Emission::default(), ids: Vec::new(), context: None }
     }
 
     fn context(&self) -> &OperatorContext {
@@ -40,46 +38,55 @@ impl Global {
 
 impl Operator for Global {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.table.restore(&self.shape, context, &restored)?;
+        self.panes.open(&self.shape, context, &restored)?;
         self.context = Some(context.clone());
         Ok(())
     }
 
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready(&self.shape)
+    }
+
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        self.table.groups.intern(&keys, batch.num_rows(), &mut self.ids);
-        self.table.before_change(&self.shape, &self.ids);
-        let groups = self.table.groups.groups(&self.ids, batch.num_rows());
-        self.table.groups.take_in(&self.shape, groups, &inputs)?;
-        self.table.count(self.context());
+        let (keys, inputs, rows) = (self.shape.keys(&batch), self.shape.inputs(&batch), batch.num_rows());
+        self.panes.intern(&self.shape, Window::WHOLE, &keys, rows, &mut self.ids)?;
+        self.panes.take_in(&self.shape, Window::WHOLE, &self.ids, &inputs, rows)?;
+        self.panes.make_room(&self.shape)?;
+        self.panes.count(self.context());
         Ok(())
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
-        let Some(start) = self.cursor.filter(|start| *start < self.table.groups.len()) else { return Ok(None) };
-        let end = self.table.groups.len().min(start + self.context().batch_rows_max);
-        self.cursor = Some(end);
-        let rows = Rows::Span { start, end };
-        let columns = self.table.groups.keys(rows).into_iter().chain(self.table.groups.read(rows));
-        self.shape.output(columns.collect()).map(Some)
+        let rows_max = self.context().batch_rows_max;
+        self.emission.next(&self.shape, &mut self.panes, rows_max, result_columns)
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
-        Ok(if finished || self.is_over_none { Vec::new() } else { self.table.snapshot(&self.shape, checkpoint) })
+        Ok(if finished { Vec::new() } else { vec![self.panes.snapshot(&self.shape, checkpoint)?] })
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
-        Ok(self.table.background(&self.shape))
+        self.panes.background(&self.shape)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.is_over_none = self.table.groups.ensure_unit();
-        self.cursor = Some(0);
+        if self.shape.key_types.is_empty() {
+            // The one group is there even where no row has made it.
+            self.panes.intern(&self.shape, Window::WHOLE, &[], 1, &mut self.ids)?;
+        }
+        let pane = self.panes.pop(&self.shape, Window::WHOLE)?;
+        self.emission.push(pane);
         Ok(())
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
-        self.table.notify(checkpoint, completed);
+        if !completed {
+            self.panes.abandon(checkpoint);
+        }
         Ok(())
     }
+}
+
+fn result_columns(_window: Window, groups: &GroupTable, rows: Rows<'_>) -> Vec<ArrayRef> {
+    groups.keys(rows).into_iter().chain(groups.read(rows)).collect()
 }

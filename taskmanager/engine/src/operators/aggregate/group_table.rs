@@ -4,7 +4,7 @@ use arrow::array::ArrayRef;
 use arrow::util::display::array_value_to_string;
 use levada_common::aggregate_state::state_columns;
 use levada_common::plan::AggregateCall;
-use levada_state::key_index::KeyIndex;
+use levada_state::key_index::{ABSENT, KeyIndex};
 use levada_state::rows::Rows;
 
 use super::shape::Shape;
@@ -42,14 +42,11 @@ impl GroupTable {
         if self.index.is_unit() { Groups::One { group: 0, rows } } else { Groups::Each(ids) }
     }
 
-    /// Makes the one group of an aggregation without key, if no row has made it; answers whether it did.
-    pub(super) fn ensure_unit(&mut self) -> bool {
-        let is_missing = self.index.is_unit() && self.index.is_empty();
-        if is_missing {
-            self.index.intern(&[], 1, &mut Vec::new());
-            self.set.resize(1);
-        }
-        is_missing
+    /// Appends the places of those of `rows` rows whose key is no group; without key columns at most one.
+    pub(super) fn absent(&mut self, keys: &[ArrayRef], rows: usize, absent: &mut Vec<u32>) {
+        let mut ids = Vec::with_capacity(rows);
+        self.index.find(keys, if self.index.is_unit() { rows.min(1) } else { rows }, &mut ids);
+        absent.extend((0..).zip(ids).filter(|(_, id)| *id == ABSENT).map(|(row, _)| row));
     }
 
     /// Takes a batch's columns in, rows or states as planned.

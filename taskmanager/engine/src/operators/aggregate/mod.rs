@@ -2,12 +2,12 @@
 
 mod global;
 mod group_table;
+mod panes;
 mod partial;
 mod pending;
 mod restore;
 mod running;
 mod shape;
-mod table;
 mod windows;
 
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use crate::error::EngineError;
 use crate::operator::Operator;
 use shape::Shape;
 
-pub(super) use windows::{Split, Window, WindowSource};
+pub(super) use panes::Window;
+pub(super) use windows::{Split, WindowSource};
 
 /// The operator of this aggregation.
 ///

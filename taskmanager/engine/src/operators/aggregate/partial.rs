@@ -12,9 +12,10 @@ use levada_common::time::Watermark;
 use levada_state::rows::Rows;
 
 use super::group_table::GroupTable;
+use super::panes::{Firing, Pane, Window};
 use super::pending::Pending;
 use super::shape::Shape;
-use super::windows::{Firing, Pane, Split, Window};
+use super::windows::Split;
 use crate::aggregate::Groups;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
@@ -127,7 +128,7 @@ impl Operator for Partial {
             return Ok(Some(batch));
         }
         let shape = Arc::clone(&self.shape);
-        let batch = self.firing.next(&shape, rows_max, |pane, rows| partial_columns(&shape, pane.window, &pane.groups, rows))?;
+        let batch = self.firing.next(&shape, rows_max, |window, groups, rows| partial_columns(&shape, window, groups, rows))?;
         if let Some(mut pane) = self.firing.take_done().last() {
             pane.groups.clear();
             self.spare = Some(pane.groups);

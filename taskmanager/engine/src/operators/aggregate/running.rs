@@ -10,9 +10,10 @@ use levada_common::types::RowKind;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
+use super::group_table::GroupTable;
+use super::panes::{OpenPanes, Window};
 use super::pending::Pending;
 use super::shape::Shape;
-use super::table::Table;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 
@@ -24,7 +25,7 @@ use crate::operator::{Operator, OperatorContext, RestoredState};
 pub(super) struct Running {
     shape: Arc<Shape>,
     full: bool,
-    table: Table,
+    panes: OpenPanes,
     changes: Changes,
     ids: Vec<u32>,
     pending: Pending,
@@ -33,30 +34,32 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(shape: Arc<Shape>, full: bool) -> Self {
-        let table = Table::new(&shape);
-        Self { shape, full, table, changes: Changes::default(), ids: Vec::new(), pending: Pending::default(), context: None }
+        let (panes, changes, pending) = (OpenPanes::default(), Changes::default(), Pending::default());
+        Self { shape, full, panes, changes, ids: Vec::new(), pending, context: None }
     }
 
     fn context(&self) -> &OperatorContext {
         self.context.as_ref().expect("an operator is opened first")
     }
 
-    /// The changes of groups that are `known` already: what they were, for `-U`.
-    fn before(&self, known: &[u32]) -> Result<Option<Vec<ArrayRef>>, EngineError> {
-        Ok((self.full && !known.is_empty()).then(|| self.table.groups.read(Rows::Ids(known))))
+    /// The groups, of which a batch has just made some.
+    fn groups(&self) -> Result<&GroupTable, EngineError> {
+        let pane = self.panes.pane(Window::WHOLE);
+        pane.map(|pane| &pane.groups).ok_or_else(|| self.shape.invariant("a batch has made no groups"))
     }
 
     /// The change rows of the changed groups, given what the old ones among them were.
     fn changelog(&self, known: &[u32], groups_before: usize, before: Option<Vec<ArrayRef>>) -> Result<RecordBatch, EngineError> {
+        let groups = self.groups()?;
         let changed = &self.changes.changed;
         let rows = Rows::Ids(changed);
         let kind = |id: &u32| if (*id as usize) < groups_before { RowKind::UpdateAfter } else { RowKind::Insert };
-        let after: Vec<ArrayRef> = self.table.groups.keys(rows).into_iter().chain(self.table.groups.read(rows)).collect();
+        let after: Vec<ArrayRef> = groups.keys(rows).into_iter().chain(groups.read(rows)).collect();
         let Some(before) = before else {
             let op: ArrayRef = Arc::new(Int8Array::from_iter_values(changed.iter().map(|id| kind(id) as i8)));
             return self.shape.output(std::iter::once(op).chain(after).collect());
         };
-        let before: Vec<ArrayRef> = self.table.groups.keys(Rows::Ids(known)).into_iter().chain(before).collect();
+        let before: Vec<ArrayRef> = groups.keys(Rows::Ids(known)).into_iter().chain(before).collect();
         let (mut op, mut places, mut old) = (Vec::new(), Vec::new(), 0);
         for (row, id) in changed.iter().enumerate() {
             if kind(id) == RowKind::UpdateAfter {
@@ -76,27 +79,30 @@ impl Running {
 
 impl Operator for Running {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.table.restore(&self.shape, context, &restored)?;
+        self.panes.open(&self.shape, context, &restored)?;
         self.context = Some(context.clone());
         Ok(())
     }
 
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready(&self.shape)
+    }
+
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        let groups_before = self.table.groups.len();
-        self.table.groups.intern(&keys, batch.num_rows(), &mut self.ids);
-        self.changes.collect(&self.ids, self.table.groups.len());
+        let (keys, inputs, rows) = (self.shape.keys(&batch), self.shape.inputs(&batch), batch.num_rows());
+        let groups_before = self.panes.intern(&self.shape, Window::WHOLE, &keys, rows, &mut self.ids)?;
+        self.changes.collect(&self.ids, self.groups()?.len());
         let known: Vec<u32> = match self.full {
             true => self.changes.changed.iter().copied().filter(|id| (*id as usize) < groups_before).collect(),
             false => Vec::new(),
         };
-        let before = self.before(&known)?;
-        self.table.before_change(&self.shape, &self.changes.changed);
-        let groups = self.table.groups.groups(&self.ids, batch.num_rows());
-        self.table.groups.take_in(&self.shape, groups, &inputs)?;
+        // What they were, for `-U`.
+        let before = if known.is_empty() { None } else { Some(self.groups()?.read(Rows::Ids(&known))) };
+        self.panes.take_in(&self.shape, Window::WHOLE, &self.ids, &inputs, rows)?;
         let changes = self.changelog(&known, groups_before, before)?;
         self.pending.push(changes);
-        self.table.count(self.context());
+        self.panes.make_room(&self.shape)?;
+        self.panes.count(self.context());
         Ok(())
     }
 
@@ -106,15 +112,17 @@ impl Operator for Running {
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
-        Ok(if finished { Vec::new() } else { self.table.snapshot(&self.shape, checkpoint) })
+        Ok(if finished { Vec::new() } else { vec![self.panes.snapshot(&self.shape, checkpoint)?] })
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
-        Ok(self.table.background(&self.shape))
+        self.panes.background(&self.shape)
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
-        self.table.notify(checkpoint, completed);
+        if !completed {
+            self.panes.abandon(checkpoint);
+        }
         Ok(())
     }
 }

@@ -4,4 +4,5 @@ mod partials;
 mod restore;
 mod rig;
 mod running;
+mod store;
 mod windows;

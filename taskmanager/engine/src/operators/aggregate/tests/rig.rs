@@ -15,6 +15,7 @@ use levada_common::plan::{
 };
 use levada_common::time::Watermark;
 use levada_common::types::{Column, LogicalType, StreamSchema};
+use levada_state::cold::ColdStores;
 use levada_state::format::{SizeLimit, decode, encode};
 use levada_state::snapshot::StatePart;
 
@@ -153,6 +154,16 @@ impl Rig {
         restored: Vec<RestoredState>,
         key_groups: KeyGroupRange,
     ) -> Result<Self, EngineError> {
+        Self::try_before(aggregate, None, restored, key_groups)
+    }
+
+    /// An operator in front of stores, if any.
+    pub(super) fn try_before(
+        aggregate: &AggregateSpec,
+        cold: Option<Arc<dyn ColdStores>>,
+        restored: Vec<RestoredState>,
+        key_groups: KeyGroupRange,
+    ) -> Result<Self, EngineError> {
         let mut operator = build(&operator_spec(aggregate), aggregate)?;
         let metrics = Arc::new(NodeMetrics::new(Uid::new("counts")));
         let context = OperatorContext {
@@ -162,7 +173,7 @@ impl Rig {
             key_groups,
             batch_rows_max: BATCH_ROWS_MAX,
             metrics: Arc::clone(&metrics),
-            cold: None,
+            cold,
             heap_budget: Arc::new(levada_state::keyed::HeapBudget::unlimited()),
         };
         operator.open(&context, restored)?;
@@ -178,8 +189,17 @@ impl Rig {
     }
 
     pub(super) fn try_process(&mut self, batch: RecordBatch) -> Result<(), EngineError> {
+        self.wait_ready()?;
         self.operator.process(0, batch)?;
         self.drain();
+        Ok(())
+    }
+
+    /// Waits until the operator's store, if it has one, has written enough.
+    fn wait_ready(&mut self) -> Result<(), EngineError> {
+        while !self.operator.is_ready()? {
+            self.operator.background()?;
+        }
         Ok(())
     }
 
@@ -196,7 +216,9 @@ impl Rig {
 
     /// Polls what is left.
     pub(super) fn drain(&mut self) {
-        while let Some(batch) = self.operator.poll().expect("output is polled") {
+        loop {
+            self.wait_ready().expect("its store is well");
+            let Some(batch) = self.operator.poll().expect("output is polled") else { return };
             assert!((1..=BATCH_ROWS_MAX).contains(&batch.num_rows()), "{} rows", batch.num_rows());
             self.out.push(batch);
         }

@@ -1,8 +1,5 @@
 //! Aggregates in event-time windows: a pane per window, emitted whole when time has passed its end, then dropped.
 
-mod firing;
-mod open_panes;
-mod pane;
 mod split;
 
 use std::sync::Arc;
@@ -17,15 +14,14 @@ use levada_common::time::Watermark;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
+use super::group_table::GroupTable;
+use super::panes::{Emission, OpenPanes, Window};
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::task::entries;
-use open_panes::OpenPanes;
 
-pub(super) use firing::Firing;
-pub(super) use pane::Pane;
-pub(in crate::operators) use pane::Window;
+pub(super) use split::split_windows;
 pub(in crate::operators) use split::{Split, WindowSource};
 
 /// An aggregation in event-time windows.
@@ -36,14 +32,22 @@ pub(in crate::operators) use split::{Split, WindowSource};
 pub(super) struct Windows {
     shape: Arc<Shape>,
     panes: OpenPanes,
-    firing: Firing,
+    emission: Emission,
+    ids: Vec<u32>,
     watermark: i64,
     context: Option<OperatorContext>,
 }
 
 impl Windows {
     pub(super) fn new(shape: Arc<Shape>) -> Self {
-        Self { shape, panes: OpenPanes::default(), firing: Firing::default(), watermark: i64::MIN, context: None }
+        Self {
+            shape,
+            panes: OpenPanes::default(),
+            emission: Emission::default(),
+            ids: Vec::new(),
+            watermark: i64::MIN,
+            context: None,
+        }
     }
 
     fn context(&self) -> &OperatorContext {
@@ -64,22 +68,19 @@ impl Windows {
         }
         Ok(watermark)
     }
-
-    fn count(&self) {
-        let metrics = &self.context().metrics;
-        metrics.state_keys.store(self.panes.groups() as u64, Ordering::Relaxed);
-        metrics.state_bytes.store(self.panes.memory_bytes() as u64, Ordering::Relaxed);
-    }
 }
 
 impl Operator for Windows {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let (watermark, restored): (Vec<_>, Vec<_>) = restored.into_iter().partition(|state| state.name == WATERMARK);
         self.watermark = self.restored_watermark(&watermark)?;
-        self.panes.restore(&self.shape, context.key_groups, &restored)?;
+        self.panes.open(&self.shape, context, &restored)?;
         self.context = Some(context.clone());
-        self.count();
         Ok(())
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready(&self.shape)
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
@@ -94,29 +95,29 @@ impl Operator for Windows {
             }
             let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
             let inputs = split.columns(&inputs).map_err(|source| self.shape.kernel(source))?;
-            self.panes.take_in(&self.shape, window, &keys, &inputs, rows)?;
+            self.panes.intern(&self.shape, window, &keys, rows, &mut self.ids)?;
+            self.panes.take_in(&self.shape, window, &self.ids, &inputs, rows)?;
         }
         if late > 0 {
             self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
         }
-        self.count();
+        self.panes.make_room(&self.shape)?;
+        self.panes.count(self.context());
         Ok(())
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         let rows_max = self.context().batch_rows_max;
-        let batch = self.firing.next(&self.shape, rows_max, result_columns)?;
-        self.firing.take_done().for_each(|pane| self.panes.retire(pane));
-        Ok(batch)
+        self.emission.next(&self.shape, &mut self.panes, rows_max, result_columns)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         // After a restore the sources' time starts anew; what has fired stays fired.
         self.watermark = self.watermark.max(watermark.0);
-        while let Some(pane) = self.panes.pop_fired(watermark.0) {
-            self.firing.push(pane);
+        while let Some(pane) = self.panes.pop_fired(&self.shape, watermark.0)? {
+            self.emission.push(pane);
         }
-        self.count();
+        self.panes.count(self.context());
         Ok(Some(watermark))
     }
 
@@ -124,14 +125,14 @@ impl Operator for Windows {
         if finished {
             return Ok(Vec::new());
         }
-        let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)];
+        let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
         let entries = vec![self.watermark.to_string()];
         parts.extend(entries::part_of(&self.shape.uid, WATERMARK, StateKind::OperatorUnion, entries));
         Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
-        Ok(self.panes.save_next(&self.shape))
+        self.panes.background(&self.shape)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
@@ -146,8 +147,8 @@ impl Operator for Windows {
     }
 }
 
-fn result_columns(pane: &Pane, rows: Rows<'_>) -> Vec<ArrayRef> {
-    let (start, end) = pane.window.columns(rows.len());
-    let time = pane.window.time_column(rows.len());
-    pane.groups.keys(rows).into_iter().chain([start, end, time]).chain(pane.groups.read(rows)).collect()
+fn result_columns(window: Window, groups: &GroupTable, rows: Rows<'_>) -> Vec<ArrayRef> {
+    let (start, end) = window.columns(rows.len());
+    let time = window.time_column(rows.len());
+    groups.keys(rows).into_iter().chain([start, end, time]).chain(groups.read(rows)).collect()
 }

@@ -8,7 +8,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::time::is_event_time;
 
-use super::Window;
+use super::super::panes::Window;
 use crate::operators::event_time::event_times;
 
 /// Where windows come from.
@@ -108,7 +108,7 @@ impl WindowSource {
 }
 
 /// Cuts rows that have these windows, at least one.
-pub(super) fn split_windows(starts: &[i64], ends: &[i64]) -> Vec<(Window, Split)> {
+pub(in super::super) fn split_windows(starts: &[i64], ends: &[i64]) -> Vec<(Window, Split)> {
     let (start, end) = (bounds(starts), bounds(ends));
     if start.0 == start.1 && end.0 == end.1 {
         return vec![(Window { start: start.0, end: end.0 }, Split::All)];

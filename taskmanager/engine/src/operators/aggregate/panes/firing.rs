@@ -1,4 +1,5 @@
-//! Panes on their way out: a cursor over their groups, never a copy of the rows.
+//! Panes on their way out: a cursor over their groups, never a copy of the rows. A pane of which a store has more ends a batch,
+//! so that the rest comes before the next pane.
 
 use std::collections::VecDeque;
 
@@ -7,8 +8,9 @@ use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
 use levada_state::rows::Rows;
 
+use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
-use super::Pane;
+use super::{Pane, Window};
 use crate::error::EngineError;
 
 /// Panes that fire, in order.
@@ -27,12 +29,12 @@ impl Firing {
         self.panes.push_back(pane);
     }
 
-    /// The next rows, at most `rows_max`; several small panes share a batch. `columns` reads a pane's groups out.
+    /// The next rows, at most `rows_max`; several small panes share a batch. `columns` reads groups of a window out.
     pub(in super::super) fn next(
         &mut self,
         shape: &Shape,
         rows_max: usize,
-        columns: impl Fn(&Pane, Rows<'_>) -> Vec<ArrayRef>,
+        columns: impl Fn(Window, &GroupTable, Rows<'_>) -> Vec<ArrayRef>,
     ) -> Result<Option<RecordBatch>, EngineError> {
         let (mut parts, mut rows) = (Vec::new(), 0);
         while rows < rows_max
@@ -40,13 +42,17 @@ impl Firing {
         {
             let (start, end) = (self.cursor, pane.groups.len().min(self.cursor + rows_max - rows));
             if end > start {
-                parts.push(shape.output(columns(pane, Rows::Span { start, end }))?);
+                parts.push(shape.output(columns(pane.window, &pane.groups, Rows::Span { start, end }))?);
                 rows += end - start;
             }
             self.cursor = end;
             if end == pane.groups.len() {
+                let has_more = pane.has_more();
                 self.done.extend(self.panes.pop_front());
                 self.cursor = 0;
+                if has_more {
+                    break;
+                }
             }
         }
         match parts.len() {
@@ -56,7 +62,7 @@ impl Firing {
         }
     }
 
-    /// The panes that are out since the last call.
+    /// The panes that are out since the last call; of the last one a store may have more.
     pub(in super::super) fn take_done(&mut self) -> impl Iterator<Item = Pane> + '_ {
         self.done.drain(..)
     }

@@ -1,0 +1,314 @@
+//! The panes that are open: groups and accumulators by window, or of the whole stream; what is saved of them and what a store
+//! has behind them.
+//!
+//! A barrier freezes every open pane. On the heap, a pane that fires before it is saved is kept, after it has gone out, until the
+//! cursor has been there; nothing changes in it any more. In front of a store only the groups that changed since the last
+//! generation are frozen, and they are sent before the first of them goes out. Must never know when panes fire.
+
+mod emission;
+mod evict;
+mod firing;
+mod pane;
+mod restore;
+mod saving;
+mod store;
+mod stored_rows;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::{concat_batches, take};
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::CheckpointId;
+use levada_state::rows::Rows;
+use levada_state::snapshot::{Contents, StateMeta, StatePart, pieces};
+
+use super::group_table::GroupTable;
+use super::shape::Shape;
+use crate::error::EngineError;
+use crate::operator::OperatorContext;
+use pane::Stored;
+use saving::{Saving, Target};
+use store::PaneStore;
+
+pub(super) use emission::Emission;
+pub(super) use firing::Firing;
+pub(super) use pane::Pane;
+pub(in crate::operators) use pane::Window;
+
+/// Groups that the cursor of a snapshot saves between two batches, about a quarter of a millisecond.
+const BACKGROUND_ROWS: usize = 4096;
+
+/// Groups of a piece where there is no need to stop.
+const PIECE_ROWS: usize = 8192;
+
+/// The open panes.
+#[derive(Debug, Default)]
+pub(super) struct OpenPanes {
+    panes: BTreeMap<Window, Pane>,
+    saving: Option<Saving>,
+    store: Option<PaneStore>,
+    /// Panes that have gone out and are not saved yet.
+    retired: Vec<Pane>,
+    /// Panes that are going out and are not saved yet; each comes back through `retire`.
+    away: usize,
+    groups: usize,
+    memory_bytes: usize,
+    scratch: Vec<u32>,
+}
+
+impl OpenPanes {
+    /// The pane of `window`, if it is open.
+    pub(super) fn pane(&self, window: Window) -> Option<&Pane> {
+        self.panes.get(&window)
+    }
+
+    /// Fills `ids` with the group of each row in the pane of `window`, which it opens; keys without a group get one, with what
+    /// the store has of them. Every group is saved as it is, if it must be. Answers how many groups there were before.
+    ///
+    /// Contract: `take_in` follows with these ids.
+    pub(super) fn intern(
+        &mut self,
+        shape: &Shape,
+        window: Window,
+        keys: &[ArrayRef],
+        rows: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<usize, EngineError> {
+        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        if let Some(store) = self.store.as_mut().filter(|_| pane.has_more()) {
+            fetch(shape, pane, store, keys, rows, &mut self.scratch)?;
+        }
+        let before = pane.groups.len();
+        pane.groups.intern(keys, rows, ids);
+        if let Some(saving) = self.saving.as_ref().filter(|_| pane.frozen.is_running()) {
+            self.scratch.clear();
+            pane.frozen.take_unsaved(ids, &mut self.scratch);
+            if !self.scratch.is_empty() {
+                saving.send(shape, self.store.as_mut(), pane.piece(shape, &self.scratch))?;
+            }
+        }
+        pane.frozen.resize(pane.groups.len());
+        pane.mark_changed(ids);
+        Ok(before)
+    }
+
+    /// Takes rows or states into the groups that `intern` gave for them.
+    pub(super) fn take_in(
+        &mut self,
+        shape: &Shape,
+        window: Window,
+        ids: &[u32],
+        inputs: &[ArrayRef],
+        rows: usize,
+    ) -> Result<(), EngineError> {
+        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        pane.groups.take_in(shape, pane.groups.groups(ids, rows), inputs)?;
+        recount(pane, &mut self.groups, &mut self.memory_bytes);
+        Ok(())
+    }
+
+    /// Takes out the pane that fires next at this watermark.
+    pub(super) fn pop_fired(&mut self, shape: &Shape, watermark: i64) -> Result<Option<Pane>, EngineError> {
+        let stored = self.store.as_ref().and_then(|store| store.beyond.first());
+        let next = self.panes.keys().next().into_iter().chain(stored).min().copied();
+        match next.filter(|window| window.has_fired(watermark)) {
+            Some(window) => self.pop(shape, window).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes out the pane of `window`, empty where there is none. Its groups are gone from the store but for those that the pane
+    /// does not have.
+    pub(super) fn pop(&mut self, shape: &Shape, window: Window) -> Result<Pane, EngineError> {
+        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        if pane.is_known_to_store() {
+            // What is being sent has the pane's groups, or belongs to a snapshot that has them: they can be deleted only after it.
+            self.save_all(shape)?;
+        }
+        let pane = self.panes.remove(&window).unwrap_or_else(|| Pane::new(window, GroupTable::new(shape)));
+        self.groups -= pane.counted.0;
+        self.memory_bytes -= pane.counted.1;
+        self.away += usize::from(pane.frozen.is_running());
+        if let (Some(store), Some(stored)) = (&mut self.store, &pane.stored) {
+            store.beyond.remove(&window);
+            let sent: Vec<u32> = stored.sent.rows().collect();
+            for ids in sent.chunks(PIECE_ROWS) {
+                store.delete(shape, window, pane.groups.keys(Rows::Ids(ids)), ids.len())?;
+            }
+        }
+        Ok(pane)
+    }
+
+    /// Takes a pane back that has gone out: it is dropped, unless a snapshot still needs it.
+    pub(super) fn retire(&mut self, pane: Pane) {
+        if self.saving.is_some() && pane.frozen.is_running() {
+            self.away -= 1;
+            self.retired.push(pane);
+        }
+    }
+
+    /// The synchronous part of a snapshot. One that is still running is finished first; what of a generation was not sent goes
+    /// with the snapshot.
+    pub(super) fn snapshot(&mut self, shape: &Shape, checkpoint: CheckpointId) -> Result<StatePart, EngineError> {
+        if self.saving.as_ref().is_some_and(|saving| saving.checkpoint.is_some()) {
+            self.save_all(shape)?;
+        }
+        let contents = match &mut self.store {
+            Some(store) => {
+                let database = store.begin_snapshot();
+                self.freeze(Some(checkpoint), Target::Store);
+                Contents::Database(database)
+            }
+            None => {
+                let (sender, reader) = pieces();
+                self.freeze(Some(checkpoint), Target::Pieces(sender));
+                reader.into()
+            }
+        };
+        self.save(shape, BACKGROUND_ROWS)?;
+        let schema = Arc::clone(&shape.state);
+        let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
+        Ok(StatePart { meta, contents })
+    }
+
+    /// Begins to save every open pane.
+    fn freeze(&mut self, checkpoint: Option<CheckpointId>, target: Target) {
+        self.panes.values_mut().for_each(Pane::freeze);
+        self.saving = Some(Saving { checkpoint, target, windows: self.panes.keys().copied().collect() });
+    }
+
+    /// Saves a further piece of what is running, none while whoever takes it has enough to do; answers whether more remain.
+    pub(super) fn background(&mut self, shape: &Shape) -> Result<bool, EngineError> {
+        let Some(saving) = &self.saving else { return Ok(false) };
+        if saving.is_abandoned() {
+            self.give_up();
+        } else if !saving.is_full(shape, self.store.as_mut())? {
+            self.save(shape, BACKGROUND_ROWS)?;
+        }
+        Ok(self.saving.is_some())
+    }
+
+    /// Gives the snapshot of this checkpoint up, if it is running. What a store gets of it is sent all the same.
+    pub(super) fn abandon(&mut self, checkpoint: CheckpointId) {
+        let Some(saving) = self.saving.as_mut().filter(|saving| saving.checkpoint == Some(checkpoint)) else { return };
+        match &mut self.store {
+            Some(store) => {
+                saving.checkpoint = None;
+                store.write_back.abandon_snapshot();
+            }
+            None => self.give_up(),
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.saving = None;
+        self.retired.clear();
+        self.away = 0;
+        self.panes.values_mut().for_each(|pane| pane.frozen.abandon());
+    }
+
+    /// Saves all that is left of what is running.
+    fn save_all(&mut self, shape: &Shape) -> Result<(), EngineError> {
+        while self.saving.is_some() {
+            self.save(shape, PIECE_ROWS)?;
+        }
+        Ok(())
+    }
+
+    /// Saves up to `rows_max` groups, of one pane after the other, as one piece.
+    fn save(&mut self, shape: &Shape, rows_max: usize) -> Result<(), EngineError> {
+        let Some(saving) = &mut self.saving else { return Ok(()) };
+        let (mut parts, mut rows) = (Vec::new(), 0);
+        while rows < rows_max {
+            let pane = match self.retired.last_mut() {
+                Some(pane) => pane,
+                None => match saving.windows.front() {
+                    None => break,
+                    Some(window) => match self.panes.get_mut(window) {
+                        Some(pane) => pane,
+                        // It has fired: it is saved already, or among the retired, or away and comes back.
+                        None => {
+                            saving.windows.pop_front();
+                            continue;
+                        }
+                    },
+                },
+            };
+            self.scratch.clear();
+            pane.frozen.take_next(rows_max - rows, &mut self.scratch);
+            if !self.scratch.is_empty() {
+                rows += self.scratch.len();
+                parts.push(pane.piece(shape, &self.scratch));
+            }
+            if !pane.frozen.is_running() && self.retired.pop().is_none() {
+                saving.windows.pop_front();
+            }
+        }
+        if parts.len() > 1 {
+            parts = vec![concat_batches(&shape.pieces, &parts).expect("pieces have one schema")];
+        }
+        for part in parts {
+            saving.send(shape, self.store.as_mut(), part)?;
+        }
+        if saving.windows.is_empty()
+            && self.retired.is_empty()
+            && self.away == 0
+            && let Some(saving) = self.saving.take()
+        {
+            saving.finish(self.store.as_mut());
+        }
+        Ok(())
+    }
+
+    /// Writes the operator's counters.
+    pub(super) fn count(&self, context: &OperatorContext) {
+        context.metrics.state_keys.store(self.groups as u64, Ordering::Relaxed);
+        context.metrics.state_bytes.store(self.memory_bytes as u64, Ordering::Relaxed);
+        if let Some(store) = &self.store {
+            context.metrics.set_store(store.write_back.metrics());
+        }
+    }
+}
+
+/// The pane of `window`, opened if it was not.
+fn open<'a>(panes: &'a mut BTreeMap<Window, Pane>, store: Option<&PaneStore>, window: Window, shape: &Shape) -> &'a mut Pane {
+    panes.entry(window).or_insert_with(|| {
+        let stored = store.map(|store| Stored { has_more: store.beyond.contains(&window), ..Stored::default() });
+        Pane { stored, ..Pane::new(window, GroupTable::new(shape)) }
+    })
+}
+
+/// Counts the pane's groups and bytes anew.
+fn recount(pane: &mut Pane, groups: &mut usize, bytes: &mut usize) {
+    let now = (pane.groups.len(), pane.memory_bytes());
+    *groups = *groups + now.0 - pane.counted.0;
+    *bytes = *bytes + now.1 - pane.counted.1;
+    pane.counted = now;
+}
+
+/// Brings in what the store has of those keys that the pane does not have.
+fn fetch(
+    shape: &Shape,
+    pane: &mut Pane,
+    store: &mut PaneStore,
+    keys: &[ArrayRef],
+    rows: usize,
+    scratch: &mut Vec<u32>,
+) -> Result<(), EngineError> {
+    scratch.clear();
+    pane.groups.absent(keys, rows, scratch);
+    if scratch.is_empty() {
+        return Ok(());
+    }
+    let absent = UInt32Array::from(std::mem::take(scratch));
+    let keys = keys.iter().map(|column| take(column, &absent, None)).collect::<Result<Vec<_>, _>>();
+    let found = store.load(shape, pane.window, &keys.map_err(|source| shape.kernel(source))?, absent.len())?;
+    if found.rows > 0 {
+        pane.groups.intern(&found.keys, found.rows, scratch);
+        pane.groups.merge(shape, pane.groups.groups(scratch, found.rows), &found.states)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! A window and what is in it.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, StructArray, TimestampMillisecondArray};
+use arrow::datatypes::DataType;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use levada_state::bits::Bits;
+use levada_state::cold;
+use levada_state::freeze::FrozenRows;
+use levada_state::rows::Rows;
+
+use super::super::group_table::GroupTable;
+use super::super::shape::{Shape, namespace_type};
+
+/// The times `[start, end)`, in milliseconds; windows order by end, then start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::operators) struct Window {
+    pub(in crate::operators) end: i64,
+    pub(in crate::operators) start: i64,
+}
+
+impl Window {
+    /// The one window of an aggregation without windows; it never fires by time.
+    pub(in super::super) const WHOLE: Self = Self { end: i64::MAX, start: i64::MIN };
+
+    /// Whether this watermark has reached the window's last millisecond.
+    pub(in crate::operators) fn has_fired(self, watermark: i64) -> bool {
+        self != Self::WHOLE && watermark >= self.end.saturating_sub(1)
+    }
+
+    /// `window_start` and `window_end` of so many rows.
+    pub(in crate::operators) fn columns(self, rows: usize) -> (ArrayRef, ArrayRef) {
+        (time_column(self.start, rows), time_column(self.end, rows))
+    }
+
+    /// `window_time` of so many rows.
+    pub(in crate::operators) fn time_column(self, rows: usize) -> ArrayRef {
+        time_column(self.end.saturating_sub(1), rows)
+    }
+
+    /// The window in a snapshot's pieces; none for `WHOLE`.
+    pub(super) fn namespace_column(self, rows: usize) -> Option<ArrayRef> {
+        if self == Self::WHOLE {
+            return None;
+        }
+        let DataType::Struct(fields) = namespace_type() else { unreachable!("a namespace is a struct") };
+        let (start, end) = self.columns(rows);
+        Some(Arc::new(StructArray::new(fields, vec![start, end], None)))
+    }
+
+    /// The window as a store knows it.
+    pub(super) fn in_store(self) -> Option<cold::Window> {
+        (self != Self::WHOLE).then_some(cold::Window { end: self.end, start: self.start })
+    }
+
+    /// The window that a store knows as this.
+    pub(super) fn of_store(window: Option<cold::Window>) -> Self {
+        window.map_or(Self::WHOLE, |window| Self { end: window.end, start: window.start })
+    }
+}
+
+fn time_column(ms: i64, rows: usize) -> ArrayRef {
+    Arc::new(TimestampMillisecondArray::from(vec![ms; rows]))
+}
+
+/// The groups of one window.
+#[derive(Debug)]
+pub(in super::super) struct Pane {
+    pub(in super::super) window: Window,
+    pub(in super::super) groups: GroupTable,
+    /// Which of them a running snapshot has still to save.
+    pub(super) frozen: FrozenRows,
+    /// What the store behind has of them; `None` where there is no store.
+    pub(super) stored: Option<Stored>,
+    /// Groups and bytes, as they are counted for the pane.
+    pub(super) counted: (usize, usize),
+}
+
+/// What a store has of a pane's groups.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    /// Groups that it has otherwise, or not at all.
+    pub(super) dirty: Bits,
+    /// Groups that were sent to it since some left the pane: a look at it may not find them yet.
+    pub(super) sent: Bits,
+    /// It may have groups that the pane does not.
+    pub(super) has_more: bool,
+}
+
+impl Pane {
+    /// The pane of `window` with these groups, none of which is in a snapshot or a store.
+    pub(in super::super) fn new(window: Window, groups: GroupTable) -> Self {
+        let mut frozen = FrozenRows::new();
+        frozen.resize(groups.len());
+        Self { window, groups, frozen, stored: None, counted: (0, 0) }
+    }
+
+    /// Whether a store may have groups of the window that the pane does not.
+    pub(in super::super) fn has_more(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.has_more)
+    }
+
+    /// Whether a store has groups of the window, or will have once what is being saved was sent.
+    pub(super) fn is_known_to_store(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.has_more || stored.sent.rows().next().is_some())
+    }
+
+    /// These groups have changed, or will at once.
+    #[inline]
+    pub(super) fn mark_changed(&mut self, ids: &[u32]) {
+        if let Some(stored) = &mut self.stored {
+            stored.dirty.set_all(ids, self.groups.len());
+        }
+    }
+
+    /// Begins a snapshot: of all groups, or where there is a store of those that it has otherwise; those that were being sent and
+    /// have not left are among them.
+    pub(super) fn freeze(&mut self) {
+        match &mut self.stored {
+            None => self.frozen.freeze(),
+            Some(stored) => {
+                self.frozen.take_rest(stored.dirty.words_mut());
+                self.frozen.freeze_these(stored.dirty.words());
+                stored.sent.unite(&stored.dirty);
+                stored.dirty.clear_all();
+            }
+        }
+    }
+
+    /// The saved rows of these groups.
+    pub(super) fn piece(&self, shape: &Shape, ids: &[u32]) -> RecordBatch {
+        let rows = Rows::Ids(ids);
+        let namespace = self.window.namespace_column(ids.len());
+        let columns = self.groups.keys(rows).into_iter().chain(namespace).chain(self.groups.states(rows));
+        let options = RecordBatchOptions::new().with_row_count(Some(ids.len()));
+        RecordBatch::try_new_with_options(Arc::clone(&shape.pieces), columns.collect(), &options)
+            .expect("states have the planned columns")
+    }
+
+    /// Bytes held.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let stored = self.stored.as_ref().map_or(0, |stored| stored.dirty.memory_bytes() + stored.sent.memory_bytes());
+        size_of::<Self>() + self.groups.memory_bytes() + self.frozen.memory_bytes() + stored
+    }
+}

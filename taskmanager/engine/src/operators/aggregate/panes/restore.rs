@@ -1,0 +1,55 @@
+//! What was in the snapshot that the task starts from: in the store already, or rows that are taken in.
+
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::TimestampMillisecondType;
+
+use super::super::restore::{RestoredRows, restored_rows};
+use super::super::shape::Shape;
+use super::super::windows::{Split, split_windows};
+use super::store::PaneStore;
+use super::{OpenPanes, Window, open, recount};
+use crate::error::EngineError;
+use crate::operator::{OperatorContext, RestoredState};
+
+impl OpenPanes {
+    /// Opens the store, where there is one, and takes what was restored.
+    pub(in super::super) fn open(
+        &mut self,
+        shape: &Shape,
+        context: &OperatorContext,
+        restored: &[RestoredState],
+    ) -> Result<(), EngineError> {
+        if let Some(stores) = &context.cold {
+            self.store = Some(PaneStore::open(shape, stores.as_ref(), context.key_groups)?);
+        }
+        for rows in restored_rows(shape, context.key_groups, restored)? {
+            self.take_restored(shape, &rows)?;
+            if self.is_short() {
+                self.empty(shape)?;
+            }
+        }
+        self.count(context);
+        Ok(())
+    }
+
+    fn take_restored(&mut self, shape: &Shape, restored: &RestoredRows) -> Result<(), EngineError> {
+        let windows = match &restored.namespace {
+            None => vec![(Window::WHOLE, Split::All)],
+            Some(namespace) => {
+                let namespace = namespace.as_struct();
+                let bound = |at: usize| namespace.column(at).as_primitive::<TimestampMillisecondType>().values();
+                split_windows(bound(0), bound(1))
+            }
+        };
+        let mut ids = Vec::new();
+        for (window, split) in windows {
+            let rows = split.rows(restored.rows);
+            let columns = |columns: &[ArrayRef]| split.columns(columns).map_err(|source| shape.kernel(source));
+            self.intern(shape, window, &columns(&restored.keys)?, rows, &mut ids)?;
+            let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+            pane.groups.merge(shape, pane.groups.groups(&ids, rows), &columns(&restored.states)?)?;
+            recount(pane, &mut self.groups, &mut self.memory_bytes);
+        }
+        Ok(())
+    }
+}

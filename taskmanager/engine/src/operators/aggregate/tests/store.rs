@@ -1,0 +1,321 @@
+//! Aggregations in front of a store, against the same on the heap: what goes out, what snapshots have, and what is restored.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use levada_common::keys::KeyGroupRange;
+use levada_common::plan::{AggregatePhase, AggregateSpec, WindowSpec};
+use levada_common::time::Watermark;
+use levada_state::cold::OverlayBudget;
+use levada_state::cold::memory::MemoryColdStores;
+use levada_state::snapshot::{Contents, DatabaseSnapshot, StateMeta, StatePart};
+use proptest::prelude::*;
+
+use super::rig::{MAX_PARALLELISM, Rig, Row, batch, calls, in_range, rows_of, spec, store, tumbling};
+use super::windows::{Step, sorted};
+use crate::operator::RestoredState;
+
+/// What operators had in databases.
+type Databases = Vec<Arc<dyn DatabaseSnapshot>>;
+
+/// States that snapshots have in databases.
+type InDatabases = Vec<(StateMeta, Arc<dyn DatabaseSnapshot>)>;
+
+fn everything() -> KeyGroupRange {
+    KeyGroupRange::all(MAX_PARALLELISM)
+}
+
+/// An operator in front of a store, with an overlay of so many bytes, that is asked so often in vain for each seal. It starts from
+/// what `databases` and `restored` had.
+fn before(
+    aggregate: &AggregateSpec,
+    memory: (usize, u32),
+    range: KeyGroupRange,
+    databases: &Databases,
+    restored: Vec<RestoredState>,
+) -> Rig {
+    let (share, lag) = memory;
+    let stores = MemoryColdStores::new(MAX_PARALLELISM, lag, OverlayBudget::new(share)).restored(databases.clone(), range);
+    Rig::try_before(aggregate, Some(Arc::new(stores)), restored, range).expect("it opens")
+}
+
+/// The databases of a snapshot, and the rest of its states.
+fn split_parts(parts: Vec<StatePart>) -> (InDatabases, Vec<StatePart>) {
+    let (mut databases, mut others) = (Vec::new(), Vec::new());
+    for part in parts {
+        match part.contents {
+            Contents::Database(database) => databases.push((part.meta, database)),
+            contents @ Contents::Pieces(_) => others.push(StatePart { meta: part.meta, contents }),
+        }
+    }
+    (databases, others)
+}
+
+/// The rows of the keyed states among these.
+fn state_rows(states: &[RestoredState]) -> Vec<String> {
+    sorted(states.iter().filter(|state| state.name != "watermark").flat_map(|state| &state.batches).flat_map(rows_of).collect())
+}
+
+fn aggregates() -> Vec<AggregateSpec> {
+    let full = AggregateSpec { changelog_full: true, ..spec(&["k"], WindowSpec::Running, calls()) };
+    vec![
+        spec(&["k"], WindowSpec::Running, calls()),
+        full,
+        spec(&["k", "s"], WindowSpec::Global, calls()),
+        spec(&[], WindowSpec::Global, calls()),
+        spec(&["s"], tumbling(15), calls()),
+        spec(&[], tumbling(15), calls()),
+        spec(&["k"], tumbling(40), calls()[..1].to_vec()),
+    ]
+}
+
+/// What a test does to an operator.
+#[derive(Debug, Clone)]
+enum Deed {
+    Does(Step),
+    Barrier,
+    /// The newest checkpoint is given up.
+    GiveUp,
+    Background,
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let row = (0i64..400, -60i64..60, -9i64..9);
+    let deed = prop_oneof![
+        6 => prop::collection::vec(row, 1..60).prop_map(|rows| Deed::Does(Step::Rows(rows))),
+        2 => (-70i64..50).prop_map(|to| Deed::Does(Step::Advance(to))),
+        2 => Just(Deed::Barrier),
+        1 => Just(Deed::GiveUp),
+        3 => Just(Deed::Background),
+    ];
+    prop::collection::vec(deed, 1..60)
+}
+
+/// Bytes of the overlay and how lazy the store is.
+fn memory() -> impl Strategy<Value = (usize, u32)> {
+    (prop_oneof![Just(0), 1usize..20_000, 20_000usize..400_000], 0u32..4)
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let row = (0i64..60, -60i64..60, -9i64..9);
+    let step = prop_oneof![
+        3 => prop::collection::vec(row, 1..40).prop_map(Step::Rows),
+        1 => (-70i64..50).prop_map(Step::Advance),
+    ];
+    prop::collection::vec(step, 1..25)
+}
+
+/// Does it with the rows of `range`, at a time that never goes back.
+fn act(rig: &mut Rig, step: &Step, watermark: &mut i64, range: KeyGroupRange) {
+    match step {
+        Step::Rows(rows) => {
+            let mine = in_range(rows, range);
+            if !mine.is_empty() {
+                rig.process(&mine);
+            }
+        }
+        Step::Advance(to) => {
+            *watermark = (*watermark).max(*to);
+            rig.advance(*watermark);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_store_behind_changes_nothing(deeds in deeds(), which in 0usize..7, memory in memory()) {
+        let aggregate = &aggregates()[which];
+        let (mut heap, mut rig) = (Rig::new(aggregate), before(aggregate, memory, everything(), &Vec::new(), Vec::new()));
+        let (mut at_heap, mut at_store) = (i64::MIN, i64::MIN);
+        // The newest snapshot: what the heap had, and the store's parts.
+        let mut running: Option<(u64, Vec<String>, Vec<StatePart>)> = None;
+        for (at, deed) in deeds.iter().enumerate() {
+            match deed {
+                Deed::Does(step) => {
+                    act(&mut heap, step, &mut at_heap, everything());
+                    act(&mut rig, step, &mut at_store, everything());
+                    prop_assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()), "deed {}", at);
+                }
+                Deed::Barrier => {
+                    let parts = heap.barrier(at as u64);
+                    let expected = state_rows(&store(parts, || heap.background()));
+                    let parts = rig.barrier(at as u64);
+                    if let Some((_, expected, parts)) = running.replace((at as u64, expected, parts)) {
+                        // It was finished at the latest by the barrier.
+                        prop_assert_eq!(state_rows(&store(parts, || false)), expected, "the snapshot before deed {}", at);
+                    }
+                }
+                Deed::GiveUp => {
+                    if let Some((checkpoint, ..)) = running.take() {
+                        rig.give_up(checkpoint);
+                    }
+                }
+                Deed::Background => {
+                    rig.background();
+                }
+            }
+        }
+        heap.finish();
+        rig.finish();
+        prop_assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()), "at the end");
+        if let Some((_, expected, parts)) = running {
+            prop_assert_eq!(state_rows(&store(parts, || rig.background())), expected, "the last snapshot");
+        }
+        prop_assert_eq!(heap.late_rows(), rig.late_rows());
+    }
+
+    #[test]
+    fn what_a_store_had_is_restored(
+        before_it in steps(),
+        after in steps(),
+        which in 0usize..7,
+        memory_before in memory(),
+        memory_after in memory(),
+        parallelism in (1u32..4, 1u32..4),
+        as_rows in any::<bool>(),
+    ) {
+        let aggregate = &aggregates()[which];
+        // Without key there is one subtask: the exchange sends all rows to it.
+        let parallelism = if aggregate.keys.is_empty() { (1, 1) } else { parallelism };
+        let is_keyed_by_k = aggregate.keys == ["k"];
+        let range = |subtask, of| match is_keyed_by_k {
+            true => KeyGroupRange::of_subtask(subtask, of, MAX_PARALLELISM),
+            false => everything(),
+        };
+        let parallelism = if is_keyed_by_k { parallelism } else { (1, 1) };
+
+        let mut heap = Rig::new(aggregate);
+        let mut time = i64::MIN;
+        before_it.iter().for_each(|step| act(&mut heap, step, &mut time, everything()));
+        heap.take_rows();
+        let at_barrier = time;
+        after.iter().for_each(|step| act(&mut heap, step, &mut time, everything()));
+        heap.finish();
+        let expected = heap.take_rows();
+
+        let (mut databases, mut states, mut watermarks) = (Vec::new(), Vec::new(), Vec::new());
+        for subtask in 0..parallelism.0 {
+            let mut rig = before(aggregate, memory_before, range(subtask, parallelism.0), &Vec::new(), Vec::new());
+            let mut time = i64::MIN;
+            before_it.iter().for_each(|step| act(&mut rig, step, &mut time, range(subtask, parallelism.0)));
+            let (of_subtask, others) = split_parts(rig.barrier(1));
+            // Late writes are not in it.
+            after.iter().for_each(|step| act(&mut rig, step, &mut time, range(subtask, parallelism.0)));
+            while rig.background() {}
+            if as_rows {
+                let parts = of_subtask.into_iter().map(|(meta, database)| StatePart { meta, contents: Contents::Database(database) });
+                states.extend(store(parts.collect(), || rig.background()));
+            } else {
+                databases.extend(of_subtask.into_iter().map(|(_, database)| database));
+            }
+            watermarks.extend(store(others, || rig.background()));
+        }
+        states.extend(watermarks);
+
+        let mut rows = Vec::new();
+        for subtask in 0..parallelism.1 {
+            let range = range(subtask, parallelism.1);
+            let mut rig = before(aggregate, memory_after, range, &databases, states.clone());
+            let mut time = at_barrier;
+            rig.advance(at_barrier);
+            after.iter().for_each(|step| act(&mut rig, step, &mut time, range));
+            rig.finish();
+            rows.extend(rig.take_rows());
+        }
+        prop_assert_eq!(sorted(rows), sorted(expected));
+    }
+}
+
+/// Rows of so many keys in the window from 0 to 10.
+fn many(keys: i64) -> Vec<Row> {
+    (0..keys).map(|key| (key, key % 10, key)).collect()
+}
+
+#[test]
+fn a_window_of_more_keys_than_memory_holds_goes_out_piece_by_piece() {
+    let aggregate = spec(&["k"], tumbling(10), calls());
+    let share = 256 << 10;
+    let mut rig = before(&aggregate, (share, 2), everything(), &Vec::new(), Vec::new());
+    for rows in many(100_000).chunks(1000) {
+        rig.process(rows);
+        assert!(rig.metrics.state_bytes.load(Ordering::Relaxed) <= 2 * share as u64);
+    }
+    for rows in many(50_000).chunks(1000) {
+        rig.process(rows);
+    }
+    rig.advance(9);
+    let rows = rig.take_rows();
+    assert_eq!(rows.len(), 100_000);
+    assert_eq!(rows.iter().filter(|row| row.contains(",10,9,2,")).count(), 50_000);
+    let (databases, _) = split_parts(rig.barrier(1));
+    while rig.background() {}
+    let found = databases[0].1.rows("panes", &mut |rows| panic!("{} rows are left of a window that fired", rows.num_rows()));
+    found.expect("it was completed");
+}
+
+#[test]
+fn a_window_that_fires_while_its_snapshot_is_sent_is_in_that_one_only() {
+    let aggregate = spec(&["k"], tumbling(10), calls());
+    let mut rig = before(&aggregate, (64 << 20, 1), everything(), &Vec::new(), Vec::new());
+    rig.process(&many(20_000));
+    let first = rig.barrier(1);
+    rig.process(&many(100));
+    rig.advance(9);
+    assert_eq!(rig.take_rows().len(), 20_000);
+    let second = rig.barrier(2);
+    let counts = |parts| state_rows(&store(parts, || false)).len();
+    while rig.background() {}
+    assert_eq!((counts(first), counts(second)), (20_000, 0));
+}
+
+#[test]
+fn nothing_is_read_of_what_never_left_memory() {
+    for window in [WindowSpec::Running, WindowSpec::Global, tumbling(10)] {
+        let mut rig = before(&spec(&["k"], window, calls()), (64 << 20, 0), everything(), &Vec::new(), Vec::new());
+        rig.process(&many(1000));
+        rig.barrier(1);
+        while rig.background() {}
+        rig.process(&many(2000));
+        rig.finish();
+        assert_eq!(rig.metrics.store().expect("it has a store").reads, 0);
+    }
+}
+
+#[test]
+fn a_pending_window_of_a_database_closes_after_a_restore() {
+    let aggregate = spec(&["k"], tumbling(10), calls()[..1].to_vec());
+    let mut rig = before(&aggregate, (0, 1), everything(), &Vec::new(), Vec::new());
+    rig.process(&many(100));
+    let (databases, others) = split_parts(rig.barrier(1));
+    while rig.background() {}
+    let others = store(others, || false);
+    let databases = databases.into_iter().map(|(_, database)| database).collect();
+    let mut restored = before(&aggregate, (1 << 20, 0), everything(), &databases, others);
+    restored.advance(8);
+    assert!(restored.take_rows().is_empty(), "its time has not come");
+    restored.advance(9);
+    assert_eq!(restored.take_rows().len(), 100, "no row came after the restore");
+    restored.process(&[(1, 5, 5)]);
+    restored.advance(Watermark::MAX.0);
+    assert!(restored.take_rows().is_empty(), "the window fired twice");
+}
+
+#[test]
+fn a_final_takes_states_in_front_of_a_store() {
+    let aggregate = spec(&["k"], tumbling(15), calls());
+    let mut partial = Rig::new(&AggregateSpec { phase: AggregatePhase::Partial, ..aggregate.clone() });
+    let last = AggregateSpec { phase: AggregatePhase::Final, ..aggregate };
+    let (mut heap, mut rig) = (Rig::new(&last), before(&last, (0, 1), everything(), &Vec::new(), Vec::new()));
+    for round in 0..20 {
+        partial.process_batch(batch(&many(50).into_iter().map(|(key, time, v)| (key, time, v + round)).collect::<Vec<_>>()));
+        partial.barrier(round as u64);
+        for states in std::mem::take(&mut partial.out) {
+            heap.process_batch(states.clone());
+            rig.process_batch(states);
+        }
+    }
+    heap.finish();
+    rig.finish();
+    assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()));
+    assert!(rig.metrics.store().expect("it has a store").reads > 0, "nothing has left memory");
+}
