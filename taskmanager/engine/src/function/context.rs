@@ -77,6 +77,7 @@ impl<'a> KeyedContext<'a> {
         let id = self.inner.ids[row];
         self.inner.current = Some(id);
         self.inner.keyed.set_current(id);
+        self.inner.keyed.touch_ahead(&self.inner.ids, row);
         if let Some(times) = &self.inner.row_times {
             self.inner.keyed.set_row_time(times[row]);
         }

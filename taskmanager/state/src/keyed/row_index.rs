@@ -105,17 +105,37 @@ impl RowIndex for ByKey {
 /// No row.
 const NONE: u32 = u32::MAX;
 
+/// Entries up to which a key's chain is short: it is walked, which after `touch` needs no memory that is far away.
+const SHORT: u32 = 4;
+
 /// A row per entry; those of a key are a chain.
+///
+/// Invariant: the slots have the entries of chains that are not short, and no others.
 pub(crate) struct ByEntry<M> {
     windowed: bool,
     slots: Slots,
     entries: Chunked<Entry<M>>,
     /// The namespaces of the rows, where the state is windowed.
     namespaces: Chunked<Namespace>,
-    /// The first row of each key.
-    heads: Chunked<u32>,
+    /// The chain of each key.
+    chains: Chunked<Chain>,
     free: Vec<u32>,
     heap_bytes: usize,
+}
+
+/// The entries of a key, newest first.
+#[derive(Debug, Clone, Copy)]
+struct Chain {
+    first: u32,
+    len: u32,
+}
+
+impl Chain {
+    const EMPTY: Self = Self { first: NONE, len: 0 };
+
+    fn is_short(self) -> bool {
+        self.len <= SHORT
+    }
 }
 
 /// Whose row it is, and its neighbours in the key's chain.
@@ -134,7 +154,7 @@ impl<M: StateType + Hash + Eq> ByEntry<M> {
             slots: Slots::new(),
             entries: Chunked::default(),
             namespaces: Chunked::default(),
-            heads: Chunked::default(),
+            chains: Chunked::default(),
             free: Vec::new(),
             heap_bytes: 0,
         }
@@ -158,6 +178,45 @@ impl<M: StateType + Hash + Eq> ByEntry<M> {
     }
 
     #[inline]
+    fn chain(&self, key: u32) -> Chain {
+        self.chains.get(key as usize).copied().unwrap_or(Chain::EMPTY)
+    }
+
+    /// Looks for an entry in the chain that begins here.
+    #[inline]
+    fn walk(&self, first: u32, namespace: Option<Namespace>, map_key: &M) -> Option<u32> {
+        let mut rows = std::iter::successors(Some(first).filter(|row| *row != NONE), |row| self.next(*row));
+        let is_wanted = |row: &u32| {
+            self.entries[*row as usize].map_key == *map_key
+                && namespace.is_none_or(|namespace| self.namespaces[*row as usize] == namespace)
+        };
+        rows.find(is_wanted)
+    }
+
+    /// Puts the entries of a chain into the slots.
+    #[cold]
+    fn index_chain(&mut self, key: u32) {
+        let mut next = self.first(key);
+        while let Some(row) = next {
+            next = self.next(row);
+            let tag = self.tag(key, self.namespace(row), self.map_key(row));
+            if let Probe::Empty(place) = self.slots.probe(tag, |_| false) {
+                self.slots.occupy(place, tag, row);
+            }
+        }
+    }
+
+    /// Takes the entries of a chain out of the slots.
+    #[cold]
+    fn unindex_chain(&mut self, key: u32) {
+        let mut next = self.first(key);
+        while let Some(row) = next {
+            next = self.next(row);
+            self.slots.remove(self.tag(key, self.namespace(row), self.map_key(row)), row);
+        }
+    }
+
+    #[inline]
     fn probe(&self, tag: u32, key: u32, namespace: Option<Namespace>, map_key: &M) -> Probe {
         self.slots.probe(tag, |row| {
             let entry = &self.entries[row as usize];
@@ -169,8 +228,8 @@ impl<M: StateType + Hash + Eq> ByEntry<M> {
 
     fn add(&mut self, key: u32, namespace: Option<Namespace>, map_key: &M) -> u32 {
         self.heap_bytes += if M::ON_HEAP { map_key.heap_bytes() } else { 0 };
-        self.heads.grow_to(key as usize + 1, || NONE);
-        let next = self.heads[key as usize];
+        self.chains.grow_to(key as usize + 1, || Chain::EMPTY);
+        let Chain { first: next, len } = self.chains[key as usize];
         let entry = Entry { key, next, previous: NONE, map_key: map_key.clone() };
         let row = match self.free.pop() {
             Some(row) => {
@@ -189,7 +248,7 @@ impl<M: StateType + Hash + Eq> ByEntry<M> {
         if next != NONE {
             self.entries[next as usize].previous = row;
         }
-        self.heads[key as usize] = row;
+        self.chains[key as usize] = Chain { first: row, len: len + 1 };
         row
     }
 }
@@ -205,7 +264,10 @@ impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
 
     #[inline]
     fn find(&self, at: &At, map_key: &M) -> Option<u32> {
-        let namespace = self.own(at.namespace);
+        let (namespace, chain) = (self.own(at.namespace), self.chain(at.key));
+        if chain.is_short() {
+            return self.walk(chain.first, namespace, map_key);
+        }
         match self.probe(self.tag(at.key, namespace, map_key), at.key, namespace, map_key) {
             Probe::Found(row) => Some(row),
             Probe::Empty(_) => None,
@@ -214,7 +276,16 @@ impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
 
     #[inline]
     fn insert(&mut self, at: &At, map_key: &M) -> u32 {
-        let namespace = self.own(at.namespace);
+        let (namespace, chain) = (self.own(at.namespace), self.chain(at.key));
+        if chain.is_short() {
+            return self.walk(chain.first, namespace, map_key).unwrap_or_else(|| {
+                let row = self.add(at.key, namespace, map_key);
+                if !self.chain(at.key).is_short() {
+                    self.index_chain(at.key);
+                }
+                row
+            });
+        }
         let tag = self.tag(at.key, namespace, map_key);
         match self.probe(tag, at.key, namespace, map_key) {
             Probe::Found(row) => row,
@@ -227,25 +298,33 @@ impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
     }
 
     fn release(&mut self, row: u32) {
-        let tag = self.tag(self.key(row), self.namespace(row), self.map_key(row));
-        self.slots.remove(tag, row);
+        let key = self.key(row);
+        let was_short = self.chain(key).is_short();
+        if !was_short {
+            self.slots.remove(self.tag(key, self.namespace(row), self.map_key(row)), row);
+        }
         let entry = &mut self.entries[row as usize];
         self.heap_bytes -= if M::ON_HEAP { entry.map_key.heap_bytes() } else { 0 };
-        let (key, next, previous) = (entry.key, entry.next, entry.previous);
+        let (next, previous) = (entry.next, entry.previous);
         entry.key = NO_KEY;
+        let chain = &mut self.chains[key as usize];
+        chain.len -= 1;
         match previous {
-            NONE => self.heads[key as usize] = next,
+            NONE => chain.first = next,
             previous => self.entries[previous as usize].next = next,
         }
         if next != NONE {
             self.entries[next as usize].previous = previous;
         }
         self.free.push(row);
+        if !was_short && self.chain(key).is_short() {
+            self.unindex_chain(key);
+        }
     }
 
     #[inline]
     fn first(&self, key: u32) -> Option<u32> {
-        self.heads.get(key as usize).copied().filter(|row| *row != NONE)
+        Some(self.chain(key).first).filter(|row| *row != NONE)
     }
 
     #[inline]
@@ -272,7 +351,7 @@ impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
         self.slots.memory_bytes()
             + self.entries.memory_bytes()
             + self.namespaces.memory_bytes()
-            + self.heads.memory_bytes()
+            + self.chains.memory_bytes()
             + self.free.capacity() * size_of::<u32>()
             + self.heap_bytes
     }

@@ -15,6 +15,7 @@ use super::error::StateError;
 use super::here::Here;
 use super::restore::RestoredRows;
 use super::row_index::{ByEntry, ByKey, RowIndex};
+use super::state::TOUCHED_ROWS;
 use super::table::{Table, TableInfo};
 use crate::bits::Bits;
 
@@ -66,6 +67,9 @@ pub trait StateRows: Send + 'static {
     fn entries(&self) -> usize;
 }
 
+/// Entries of a key that are touched ahead.
+const TOUCHED_ENTRIES: usize = 4;
+
 /// Rows that a table has to have for touching them ahead to pay.
 const TOUCH_ROWS_MIN: usize = 1 << 13;
 
@@ -79,9 +83,15 @@ impl<I: RowIndex, C: Cell> StateRows for Table<I, C> {
     }
 
     fn touch(&self, keys: &[u32]) {
-        if self.cells.len() >= TOUCH_ROWS_MIN {
-            let touched = keys.iter().filter_map(|key| self.index.first(*key)).filter(|row| self.row(*row).is_some());
-            std::hint::black_box(touched.count());
+        if self.cells.len() < TOUCH_ROWS_MIN {
+            return;
+        }
+        let mut rows = [None; TOUCHED_ROWS];
+        rows.iter_mut().zip(keys).for_each(|(row, key)| *row = self.index.first(*key));
+        for _ in 0..if I::BY_KEY { 1 } else { TOUCHED_ENTRIES } {
+            let found = rows.iter().flatten().filter(|row| self.row(**row).is_some());
+            std::hint::black_box(found.count());
+            rows.iter_mut().for_each(|row| *row = row.and_then(|row| self.index.next(row)));
         }
     }
 

@@ -27,7 +27,7 @@ use super::table::TableInfo;
 pub(super) const SAVED_ROWS_MAX: usize = 8192;
 
 /// Rows whose values are read ahead: they have to stay in the nearest cache until the function comes to them.
-const TOUCHED_ROWS: usize = 256;
+pub(super) const TOUCHED_ROWS: usize = 256;
 
 /// Rows of each state with a time to live that are looked at after a batch.
 pub(super) const CLEANED_ROWS: usize = 256;
@@ -139,15 +139,20 @@ impl KeyedState {
     #[inline]
     pub fn set_row(&mut self, row: usize) {
         self.at.key = self.ids[row];
+        self.touch_ahead(&self.ids, row);
+    }
+
+    /// Reads, every so many rows, what the next of them will ask for, given the keys of all: loads of one short loop overlap,
+    /// those of a function's rows hardly.
+    #[inline]
+    pub fn touch_ahead(&self, ids: &[u32], row: usize) {
         if row.is_multiple_of(TOUCHED_ROWS) {
-            self.touch(row);
+            self.touch(&ids[row..ids.len().min(row + TOUCHED_ROWS)]);
         }
     }
 
-    /// Reads what the next rows will ask for: loads of one short loop overlap, those of a function's rows hardly.
     #[inline(never)]
-    fn touch(&self, row: usize) {
-        let ids = &self.ids[row..self.ids.len().min(row + TOUCHED_ROWS)];
+    fn touch(&self, ids: &[u32]) {
         for bound in &self.states {
             bound.state.rows().touch(ids);
         }

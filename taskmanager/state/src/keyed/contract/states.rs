@@ -328,7 +328,7 @@ where
     V: crate::types::StateType + ToString,
 {
     let namespace = (name == "visits").then(|| world.enter_window(dice));
-    let (key, ttl) = (key(dice.below(5) as i64), ttl_of(name));
+    let (key, ttl) = (key(dice.below(8) as i64), ttl_of(name));
     let all = world.address(name, namespace);
     let (address, state) = (Address { map_key: key.to_string(), ..all }, &mut *world.state);
     match dice.below(10) {
