@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use clap::Args;
 use levada_proto::v1::JobState;
 
-use super::snapshot::uri;
 use super::{Remote, reason};
 use crate::client::{Afterwards, Client, is_terminal, state_name};
 use crate::progress::count;
+use crate::snapshot::uri;
 
 /// What `levada savepoint` takes.
 #[derive(Args)]

@@ -1,8 +1,5 @@
 //! `--from` and `--drop-state`: what a job begins with.
 
-use std::path::Path;
-
-use anyhow::Context;
 use clap::Args;
 use levada_common::graph::JobGraph;
 use levada_common::plan::Plan;
@@ -11,6 +8,7 @@ use levada_proto::snapshot;
 
 use super::Usage;
 use crate::client::RestoreFrom;
+use crate::snapshot::uri;
 
 /// The snapshot that a job begins with.
 #[derive(Args, Clone, Default)]
@@ -36,16 +34,6 @@ impl RestoreArguments {
         let parse = |text: &String| text.parse::<DropState>().map_err(|error| Usage(format!("--drop-state: {error}")).into());
         self.drop_state.iter().map(parse).collect()
     }
-}
-
-/// The URI of a place that is written as one, or as a path.
-pub fn uri(place: &str) -> anyhow::Result<String> {
-    if place.contains("://") {
-        return Ok(place.into());
-    }
-    let path = std::path::absolute(Path::new(place)).with_context(|| format!("making \"{place}\" absolute"))?;
-    let text = path.to_str().with_context(|| format!("\"{place}\" is not UTF-8"))?;
-    Ok(format!("file://{text}"))
 }
 
 /// Compares the job with the snapshot that it is to begin with, if there is one; its max parallelism may come from there. Answers

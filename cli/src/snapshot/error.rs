@@ -4,40 +4,24 @@ use std::path::PathBuf;
 
 use levada_common::checkpoint::{Handle, StateHandle};
 use levada_common::storage::StorageError;
-use levada_proto::metadata::MetadataError;
 
 /// Why a snapshot, or a state of it, cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// There is no snapshot at the path.
-    #[error(
-        "there is no snapshot at \"{uri}\": no file _metadata, and no folder chk-N with one; name a _metadata file, its folder, or a job's checkpoint folder"
-    )]
-    NoSnapshot {
+    /// The path cannot be made a URI.
+    #[error("\"{place}\" has no absolute path: {source}")]
+    Place {
         /// The path.
-        uri: String,
+        place: String,
+        /// Why.
+        source: std::io::Error,
     },
-    /// The path holds checkpoints of several jobs.
-    #[error("\"{uri}\" holds checkpoints of {count} jobs; name the folder of one: {jobs}")]
-    SeveralJobs {
-        /// The path.
-        uri: String,
-        /// Number of jobs.
-        count: usize,
-        /// The first of them.
-        jobs: String,
-    },
+    /// There is none, or it cannot be read.
+    #[error(transparent)]
+    Find(#[from] levada_proto::snapshot::SnapshotError),
     /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The file `_metadata` is not readable.
-    #[error("\"{path}\": {source}")]
-    Metadata {
-        /// Where it is.
-        path: String,
-        /// Why.
-        source: MetadataError,
-    },
     /// No operator of this name has state.
     #[error("the snapshot has no operator \"{uid}\"{hint}")]
     NoOperator {

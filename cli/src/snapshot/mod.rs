@@ -1,17 +1,17 @@
 //! A checkpoint or savepoint as it lies in a storage, read without the job's code.
 //!
-//! `locate` finds it, `bytes` fetches and checks a state's bytes, `database` has those of RocksDB, `rows` decodes them batch by batch, `groups` puts the subtasks'
-//! rows together by key group. Must never know: how anything is shown. Invariant: no byte is decoded whose length and CRC-32C are
+//! `levada_proto::snapshot` finds it, `bytes` fetches and checks a state's bytes, `database` has those of RocksDB, `rows` decodes
+//! them batch by batch, `groups` puts the subtasks' rows together by key group. Must never know: how anything is shown. Invariant: no byte is decoded whose length and CRC-32C are
 //! not those that were noted, and no more than one batch or `bytes::WHOLE_MAX` bytes of a state are in memory.
 
 mod bytes;
 pub mod database;
 mod error;
 pub mod groups;
-mod locate;
 pub mod rows;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use levada_common::checkpoint::{CheckpointMetadata, Handle, StateHandle, StateKind};
@@ -19,9 +19,21 @@ use levada_common::ids::Uid;
 use levada_common::nearest::did_you_mean;
 use levada_common::state_schema::StateSchema;
 use levada_common::storage::Storage;
+use levada_proto::snapshot;
 
 pub use bytes::Checked;
 pub use error::{SnapshotError, place_text};
+
+/// The URI of a place that is written as one, or as a path.
+pub fn uri(place: &str) -> Result<String, SnapshotError> {
+    if place.contains("://") {
+        return Ok(place.into());
+    }
+    let refuse = |source| SnapshotError::Place { place: place.into(), source };
+    let path = std::path::absolute(place).map_err(refuse)?;
+    let text = path.to_str().ok_or_else(|| refuse(io::Error::new(io::ErrorKind::InvalidInput, "it is not UTF-8")))?;
+    Ok(format!("file://{text}"))
+}
 
 /// One state of one operator: what all its subtasks wrote.
 #[derive(Debug, Clone)]
@@ -64,10 +76,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Finds and reads a snapshot: `text` is a path or URI of a `_metadata` file, of its folder, or of a folder of checkpoints,
+    /// Finds and reads a snapshot: `place` is a path or URI of a `_metadata` file, of its folder, or of a folder of checkpoints,
     /// of which the newest is taken.
-    pub async fn open(text: &str) -> Result<Self, SnapshotError> {
-        locate::open(text).await
+    pub async fn open(place: &str) -> Result<Self, SnapshotError> {
+        let snapshot::Snapshot { metadata, file, directory } = snapshot::open(&uri(place)?).await?;
+        Ok(Self::new(file, metadata, Storage::open(&directory)?))
     }
 
     fn new(uri: String, metadata: CheckpointMetadata, storage: Storage) -> Self {
