@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
@@ -21,6 +22,12 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A server that says nothing for this long is asked whether it is there, again after each interval, so many times: after a
+/// minute and a half it is gone. The system's own times would be more than two hours.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_ASKS: u32 = 6;
 
 /// What happens on the connection.
 #[derive(Debug)]
@@ -88,11 +95,12 @@ async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
 }
 
-/// A socket that asks, by the system's keepalive, whether a server that says nothing is still there: a source that only listens
-/// would never notice that it is gone.
+/// A socket that asks, by TCP's keepalive, whether a server that says nothing is still there: a source that only listens would
+/// never notice that it is gone.
 fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_keepalive(true)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_ASKS);
+    SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
     Ok(socket)
 }
 
@@ -120,8 +128,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_asks_whether_the_server_is_there() {
+    fn a_silent_server_is_asked_whether_it_is_there() {
         let socket = socket("127.0.0.1:9".parse().expect("an address")).expect("a socket");
+        let socket = SockRef::from(&socket);
         assert!(socket.keepalive().expect("it is known"));
+        assert_eq!(socket.tcp_keepalive_time().expect("it is known"), KEEPALIVE_IDLE);
+        assert_eq!(socket.tcp_keepalive_interval().expect("it is known"), KEEPALIVE_INTERVAL);
+        assert_eq!(socket.tcp_keepalive_retries().expect("it is known"), KEEPALIVE_ASKS);
     }
 }
