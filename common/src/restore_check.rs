@@ -26,7 +26,7 @@ use crate::types::Column;
 pub struct Restorable {
     /// The snapshot, without what is dropped.
     pub metadata: CheckpointMetadata,
-    /// What should be known: what is dropped, what begins empty.
+    /// What should be known: what is dropped, what begins or ceases to expire, what begins empty.
     pub notes: Vec<String>,
 }
 
@@ -55,6 +55,7 @@ pub fn check(metadata: &CheckpointMetadata, plan: &Plan, drops: &[DropState]) ->
         return Err(RestoreReport { checkpoint: metadata.id, savepoint: metadata.savepoint, mismatches });
     }
     let mut notes: Vec<String> = dropped.iter().map(|state| format!("state {state} is dropped")).collect();
+    notes.extend(planned.iter().filter_map(|state| changed_life(state, &found)));
     notes.extend(begins_empty(&planned, &found, metadata));
     Ok(Restorable { metadata: kept, notes })
 }
@@ -148,16 +149,11 @@ fn differences(planned: &PlannedState, handles: &[&StateHandle]) -> Vec<(&'stati
     differs("grouping", windowed(old), windowed(new));
     differs("map key type", columns(&old.map_key), columns(&new.map_key));
     differs("value type", nullable_columns(&old.values), nullable_columns(&new.values));
-    differs("TTL", on_off(old.ttl), on_off(new.ttl));
     differences
 }
 
 fn windowed(schema: &StateSchema) -> String {
     if schema.windowed { "per window".into() } else { "without window".into() }
-}
-
-fn on_off(on: bool) -> String {
-    if on { "on".into() } else { "off".into() }
 }
 
 /// As `columns`; that a value may be null tells a minimum from a count.
@@ -170,6 +166,17 @@ fn nullable_columns(columns: &[Column]) -> String {
 fn columns(columns: &[Column]) -> String {
     let columns: Vec<String> = columns.iter().map(|column| format!("{} {}", column.name, column.ty)).collect();
     format!("({})", columns.join(", "))
+}
+
+/// What becomes of entries where a state has a time to live now and had none, or the other way round: both can be restored.
+fn changed_life(planned: &PlannedState, found: &BTreeMap<&Uid, States<'_>>) -> Option<String> {
+    let handle = found.get(&planned.uid)?.get(planned.name.as_str())?.first()?;
+    let what = match (handle.schema.ttl, planned.schema.ttl) {
+        (false, true) => "begins to expire: the life of what it has begins with the restore",
+        (true, false) => "ceases to expire: what it has stays",
+        (true, true) | (false, false) => return None,
+    };
+    Some(format!("state \"{}\" of operator \"{}\" {what}", planned.name, planned.uid))
 }
 
 /// States of the plan that the snapshot has nothing of, though it is of a job that knew its operators.

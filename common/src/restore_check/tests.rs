@@ -199,7 +199,7 @@ fn every_mismatch_is_in_one_report_with_its_remedy() {
         ("lines", SPLITS) => handle.kind = StateKind::OperatorUnion,
         ("out", TRANSACTIONS) => handle.name = "transaction".into(),
         ("sums", "panes") => {
-            let schema = StateSchema { shape: StateShape::Value, ttl: true, windowed: false, ..(*handle.schema).clone() };
+            let schema = StateSchema { shape: StateShape::Value, windowed: false, ..(*handle.schema).clone() };
             handle.schema = Arc::new(schema);
         }
         _ => {}
@@ -227,6 +227,21 @@ fn what_is_dropped_is_left_out_and_named() {
     );
     assert!(!restorable.metadata.vertices[0].uids.contains(&Uid::new("gone")), "it is forgotten");
     assert!(restorable.metadata.vertices[0].uids.contains(&Uid::new("sums")), "it has state left");
+}
+
+/// Case G46.
+#[test]
+fn a_time_to_live_may_come_and_go() {
+    let expiring = |on: bool| {
+        let mut snapshot = snapshot(&old());
+        for handle in snapshot.tasks.iter_mut().flat_map(|task| &mut task.states) {
+            handle.schema = Arc::new(StateSchema { ttl: on && handle.name == "panes", ..(*handle.schema).clone() });
+        }
+        snapshot
+    };
+    let restorable = check(&expiring(true), &old(), &[]).expect("fits");
+    assert_eq!(restorable.notes, ["state \"panes\" of operator \"sums\" ceases to expire: what it has stays"]);
+    assert_eq!(check(&expiring(false), &old(), &[]).expect("fits").notes, Vec::<String>::new());
 }
 
 #[test]
