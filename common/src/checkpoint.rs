@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{CheckpointId, Epoch, JobId, SubtaskIndex, TaskId, Uid};
+use crate::ids::{Attempt, CheckpointId, Epoch, JobId, SubtaskIndex, TaskId, Uid};
 use crate::keys::KeyGroupRange;
 use crate::state_schema::StateSchema;
 
@@ -36,6 +36,18 @@ pub enum Handle {
 
 /// The folder, below the job's checkpoint directory, of files that several checkpoints share.
 pub const SHARED_FOLDER: &str = "shared";
+
+/// What the path of a shared file begins with that this attempt writes: so what it has left can be told from what others write.
+pub fn shared_path_start(epoch: Epoch, attempt: Attempt) -> String {
+    format!("{SHARED_FOLDER}/{epoch}-{attempt}-")
+}
+
+/// The leader and the attempt that wrote the shared file of this path.
+pub fn shared_path_writer(path: &str) -> Option<(Epoch, Attempt)> {
+    let mut parts = path.strip_prefix(SHARED_FOLDER)?.strip_prefix('/')?.splitn(3, '-');
+    let (epoch, attempt) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().map(|_| (Epoch(epoch), Attempt(attempt)))
+}
 
 /// A file of a database in a snapshot. One that was there in an earlier checkpoint is not written again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -349,5 +361,20 @@ impl DeclineReason {
     /// Whether the next checkpoint would be refused for the same reason: the job is DEGRADED, not restarted.
     pub fn is_deterministic(&self) -> bool {
         matches!(self, Self::StateTooLarge { .. } | Self::FrameTooLarge { .. } | Self::InlineBudget { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_file_tells_its_writer() {
+        let (epoch, attempt) = (Epoch(1), Attempt(12));
+        let path = format!("{}0190-7000", shared_path_start(epoch, attempt));
+        assert_eq!(shared_path_writer(&path), Some((epoch, attempt)));
+        for other in ["shared/1-x-a", "shared/1", "chk-1/1-12-a", "shared/", "1-12-a"] {
+            assert_eq!(shared_path_writer(other), None, "{other}");
+        }
     }
 }

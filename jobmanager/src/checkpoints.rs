@@ -1,18 +1,20 @@
 //! A job's checkpoints and savepoints in storage: `_metadata` written last, what is not wanted any more deleted.
 //!
 //! Shape: `<checkpoint.dir>/<job>/chk-<id>/`, with `_metadata` and the files of tasks, and `shared/` beside them; a savepoint has a
-//! folder of its own, with `manifest.json` beside `_metadata`. Must never know: when a checkpoint is complete. Invariant: deletions that are under way are bounded; metadata waits while too many are.
+//! folder of its own, with `manifest.json` beside `_metadata`. Must never know: when a checkpoint is complete. Invariant: deletions
+//! that are under way are bounded; metadata waits while too many are.
+
+mod deletion;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{StreamExt, stream};
 use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, DeclineReason, TaskSnapshot};
-use levada_common::ids::{CheckpointId, JobId};
+use levada_common::ids::{Attempt, CheckpointId, Epoch, JobId};
 use levada_common::savepoint::{MANIFEST_FILE, METADATA_FILE, checkpoint_folder, manifest};
-use levada_common::storage::{Storage, StorageError, retried};
+use levada_common::storage::{Storage, retried};
 use levada_proto::metadata;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -20,11 +22,10 @@ use tracing::warn;
 
 use crate::driver::Job;
 
+use deletion::{DELETES_MAX, delete, sweep};
+
 /// Time in which a checkpoint directory must prove itself.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Files of one job that are deleted at a time.
-const DELETES_MAX: usize = 16;
 
 /// Checkpoints that are being deleted, above which new ones wait.
 const BACKLOG_MAX: usize = 16;
@@ -175,6 +176,28 @@ impl Checkpoints {
         })
     }
 
+    /// Deletes shared files of attempts before this one (`None`: of all) that are not to be kept. Ended deletions are to be told by
+    /// `discarded`.
+    pub(crate) fn sweep_shared(
+        &mut self,
+        before: Option<(Epoch, Attempt)>,
+        keep: BTreeSet<String>,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let (job, storage) = (self.job, self.storage.clone()?);
+        if *self.backlog.borrow() >= DISCARDS_MAX {
+            warn!(%job, "too many deletions are under way; shared files of attempts that failed are left");
+            return None;
+        }
+        self.backlog.send_modify(|discards| *discards += 1);
+        let deletes = Arc::clone(&self.deletes);
+        Some(async move {
+            let deadline = Instant::now() + DISCARD_TIMEOUT;
+            if let Err(cause) = sweep(&storage, &deletes, before, &keep, deadline).await {
+                warn!(%job, "shared files of attempts that failed are left: {cause}");
+            }
+        })
+    }
+
     /// A deletion has ended.
     pub(crate) fn discarded(&self) {
         self.backlog.send_modify(|discards| *discards -= 1);
@@ -215,155 +238,5 @@ impl Target {
     }
 }
 
-/// Deletes the metadata first: without it no one takes the rest for a checkpoint. With a `folder` all that is in it goes.
-async fn delete(
-    storage: &Storage,
-    deletes: &Semaphore,
-    folder: Option<&str>,
-    files: BTreeSet<String>,
-    deadline: Instant,
-) -> Result<(), String> {
-    let text = |error: StorageError| error.to_string();
-    let one = |path: String| async move {
-        let _permit = deletes.acquire().await.map_err(|error| error.to_string())?;
-        retried(deadline, || storage.delete(&path)).await.map_err(text)
-    };
-    if let Some(folder) = folder {
-        one(format!("{folder}/{METADATA_FILE}")).await?;
-    }
-    // What is in the folder goes with it.
-    let inside = folder.map(|folder| format!("{folder}/"));
-    let files = files.into_iter().filter(|path| inside.as_ref().is_none_or(|inside| !path.starts_with(inside.as_str())));
-    let results: Vec<Result<(), String>> = stream::iter(files).map(one).buffer_unordered(DELETES_MAX).collect().await;
-    if let Some(folder) = folder {
-        let _permit = deletes.acquire().await.map_err(|error| error.to_string())?;
-        retried(deadline, || storage.delete_all(folder)).await.map_err(text)?;
-    }
-    results.into_iter().collect()
-}
-
 #[cfg(test)]
-mod tests {
-    use levada_common::checkpoint::{Handle, StateHandle, StateKind};
-    use levada_common::ids::{Epoch, SubtaskIndex, TaskId, Uid, VertexId};
-    use levada_common::keys::KeyGroupRange;
-
-    use super::*;
-
-    fn snapshot(path: &str) -> TaskSnapshot {
-        let state = StateHandle {
-            uid: Uid::new("counts"),
-            name: "count".into(),
-            kind: StateKind::Keyed,
-            schema: Arc::default(),
-            subtask: SubtaskIndex(0),
-            key_groups: KeyGroupRange { start: 0, end: 127 },
-            rows: 1,
-            crc32c: 0,
-            handle: Handle::File { path: path.into(), offset: 0, length: 1 },
-        };
-        TaskSnapshot { task: TaskId::new(VertexId(0), 0), finished: false, states: vec![state] }
-    }
-
-    fn checkpoint(id: u64) -> CheckpointMetadata {
-        CheckpointMetadata {
-            job: JobId::from_u128(1),
-            epoch: Epoch(1),
-            id: CheckpointId(id),
-            triggered_at_ms: 5,
-            max_parallelism: 128,
-            savepoint: false,
-            vertices: Vec::new(),
-            tasks: vec![snapshot(&format!("chk-{id}/a"))],
-        }
-    }
-
-    async fn paths(storage: &Storage) -> Vec<String> {
-        storage.list("").await.unwrap().into_iter().map(|stored| stored.path).collect()
-    }
-
-    #[tokio::test]
-    async fn metadata_is_read_back_and_a_discard_leaves_nothing() {
-        let storage = Storage::in_memory();
-        let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), Some(storage.clone()));
-        for id in [1, 2] {
-            storage.put(&format!("chk-{id}/a"), Bytes::from_static(b"x")).await.unwrap();
-            let uri = checkpoints.write(checkpoint(id), &CheckpointKind::Checkpoint, 10_000).unwrap().await.unwrap();
-            assert!(uri.ends_with(&format!("/chk-{id}/_metadata")), "{uri}");
-        }
-        let bytes = storage.get("chk-2/_metadata").await.unwrap();
-        assert_eq!(metadata::decode(bytes).unwrap(), checkpoint(2));
-        checkpoints.discard(CheckpointId(1), &CheckpointKind::Checkpoint, &[snapshot("chk-1/a")], true).unwrap().await;
-        checkpoints.discarded();
-        assert_eq!(paths(&storage).await, ["chk-2/_metadata", "chk-2/a"]);
-        checkpoints.discard(CheckpointId(2), &CheckpointKind::Checkpoint, &[snapshot("chk-2/a")], false).unwrap().await;
-        assert_eq!(paths(&storage).await, ["chk-2/_metadata"]);
-    }
-
-    #[tokio::test]
-    async fn metadata_waits_while_deletions_are_behind() {
-        let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), Some(Storage::in_memory()));
-        let discards: Vec<_> = (0..BACKLOG_MAX as u64)
-            .map(|id| checkpoints.discard(CheckpointId(id), &CheckpointKind::Checkpoint, &[], true).unwrap())
-            .collect();
-        let error = checkpoints.write(checkpoint(99), &CheckpointKind::Checkpoint, 20).unwrap().await.unwrap_err();
-        assert!(error.to_string().contains("behind"), "{error}");
-        let writing = checkpoints.write(checkpoint(100), &CheckpointKind::Checkpoint, 60_000).unwrap();
-        discards.into_iter().next().unwrap().await;
-        checkpoints.discarded();
-        writing.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_savepoint_is_a_folder_that_can_be_moved_and_goes_as_a_whole() {
-        let dir = tempfile::tempdir().unwrap();
-        let uri = format!("file://{}/sp/savepoint-1", dir.path().display());
-        let kind = CheckpointKind::Savepoint { directory: uri.as_str().into(), stops: false };
-        let metadata = CheckpointMetadata { savepoint: true, tasks: vec![snapshot("state/a.arrow")], ..checkpoint(3) };
-        let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), None);
-        let file = checkpoints.write(metadata.clone(), &kind, 10_000).unwrap().await.unwrap();
-        assert_eq!(file, format!("{uri}/_metadata"));
-        let found = levada_proto::snapshot::open(&uri).await.unwrap();
-        assert_eq!((found.metadata, found.directory), (metadata, uri.clone()));
-        let manifest = std::fs::read_to_string(dir.path().join("sp/savepoint-1/manifest.json")).unwrap();
-        assert!(manifest.contains("\"name\": \"job\"") && manifest.contains("state/a.arrow"), "{manifest}");
-        std::fs::rename(dir.path().join("sp"), dir.path().join("moved")).unwrap();
-        let moved = format!("file://{}/moved/savepoint-1/_metadata", dir.path().display());
-        let found = levada_proto::snapshot::open(&moved).await.unwrap();
-        assert_eq!(found.directory, moved.trim_end_matches("/_metadata"));
-        std::fs::rename(dir.path().join("moved"), dir.path().join("sp")).unwrap();
-        checkpoints.discard(CheckpointId(3), &kind, &[], true).unwrap().await;
-        assert_eq!(std::fs::read_dir(dir.path().join("sp")).unwrap().count(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_job_s_directory_stands_for_its_newest_checkpoint() {
-        let dir = tempfile::tempdir().unwrap();
-        let uri = format!("file://{}/job", dir.path().display());
-        let missing = levada_proto::snapshot::open(&uri).await.unwrap_err().to_string();
-        assert!(missing.contains(&uri), "{missing}");
-        let storage = Storage::open(&uri).unwrap();
-        let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), Some(storage.clone()));
-        for id in [9, 10, 2] {
-            checkpoints.write(checkpoint(id), &CheckpointKind::Checkpoint, 10_000).unwrap().await.unwrap();
-        }
-        let found = levada_proto::snapshot::open(&uri).await.unwrap();
-        assert_eq!((found.metadata.id, found.directory.as_str()), (CheckpointId(10), uri.as_str()));
-        let newest = storage.get("chk-10/_metadata").await.unwrap();
-        let mut damaged = newest.to_vec();
-        damaged[20] ^= 4;
-        storage.put("chk-10/_metadata", damaged.into()).await.unwrap();
-        let refused = levada_proto::snapshot::open(&uri).await.unwrap_err().to_string();
-        assert!(refused.contains("chk-10/_metadata") && refused.contains("damaged"), "{refused}");
-        assert!(refused.contains(&format!("{uri}/chk-9, {uri}/chk-2")), "{refused}");
-        let older = levada_proto::snapshot::open(&format!("{uri}/chk-9/")).await.unwrap();
-        assert_eq!((older.metadata, older.directory), (checkpoint(9), uri));
-    }
-
-    #[test]
-    fn without_a_directory_nothing_is_written() {
-        let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), None);
-        assert!(checkpoints.write(checkpoint(1), &CheckpointKind::Checkpoint, 1_000).is_none());
-        assert!(checkpoints.discard(CheckpointId(1), &CheckpointKind::Checkpoint, &[snapshot("chk-1/a")], true).is_none());
-    }
-}
+mod tests;

@@ -195,6 +195,11 @@ mod tests {
             text.contains("operator \"counts\", state \"s0\", subtask 0: 60 bytes; operator \"counts\", state \"s0\""),
             "{text}"
         );
+        for fits in [29, 30] {
+            budget.reserve(job, second, &snapshot(1, &[fits])).unwrap();
+            assert_eq!(budget.used_bytes(), 70 + fits as u64);
+            budget.release_checkpoint(job, second);
+        }
         budget.reserve(job, second, &snapshot(1, &[30])).unwrap();
         budget.release_checkpoint(job, first);
         assert_eq!(budget.used_bytes(), 30);
@@ -219,11 +224,14 @@ mod tests {
     fn limits_hold_to_the_byte() {
         let frame = 1 << 20;
         let limit = frame - FRAME_RESERVE_BYTES;
+        assert_eq!(check_limits(&snapshot(0, &[499]), 600, 500, frame), Ok(()));
         assert_eq!(check_limits(&snapshot(0, &[500]), 600, 500, frame), Ok(()));
         let error = check_limits(&snapshot(0, &[501]), 600, 500, frame).unwrap_err();
         assert!(error.to_string().contains("Size=501, maxSize=500"), "{error}");
         assert_eq!(check_limits(&snapshot(0, &[limit as usize]), frame, u64::MAX, frame), Ok(()));
         assert!(check_limits(&snapshot(0, &[limit as usize + 1]), frame, u64::MAX, frame).is_err());
+        assert_eq!(check_limits(&snapshot(0, &[500]), frame - 1, 500, frame), Ok(()));
+        assert_eq!(check_limits(&snapshot(0, &[500]), frame, 500, frame), Ok(()));
         let error = check_limits(&snapshot(0, &[500]), frame + 1, 500, frame).unwrap_err();
         assert!(matches!(error, DeclineReason::FrameTooLarge { size_bytes, .. } if size_bytes == frame + 1));
     }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Makes a file's bytes durable, but not yet its name.
 pub fn sync_file(path: &Path) -> io::Result<()> {
@@ -57,6 +58,8 @@ pub(super) trait FileSystem: fmt::Debug + Send + Sync {
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Creates a directory; its parent exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Whether there is a directory.
@@ -72,14 +75,58 @@ pub(super) enum Replace {
     No,
 }
 
-/// Writes all of a file or nothing: to a temporary name beside it, synced, then renamed, then the directory synced.
-pub(super) fn write_on(fs: &dyn FileSystem, temporary: &Path, path: &Path, bytes: &[u8], replace: Replace) -> io::Result<()> {
+/// Whether somebody still waits for a write. Locked while a file gets its name: who gives a write up knows afterwards whether the
+/// file is there, and that it will not come later.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted(Arc<Mutex<bool>>);
+
+/// Gives a write up when it is dropped.
+pub(super) struct Waiting(Wanted);
+
+impl Wanted {
+    /// A write that is wanted as long as the other one is not dropped.
+    pub fn new() -> (Self, Waiting) {
+        let wanted = Self(Arc::new(Mutex::new(true)));
+        (wanted.clone(), Waiting(wanted))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        *self.0.lock() = false;
+    }
+}
+
+/// A file to be written.
+pub(super) struct Writing<'a> {
+    /// Its name until all of it is there, in the same directory.
+    pub temporary: &'a Path,
+    /// Its name.
+    pub path: &'a Path,
+    /// All of it.
+    pub bytes: &'a [u8],
+    /// Whether there may be one.
+    pub replace: Replace,
+}
+
+/// Writes all of a file or nothing: to a temporary name beside it, synced, then renamed, then the directory synced. One that is not
+/// wanted any more gets no name.
+pub(super) fn write_on(fs: &dyn FileSystem, file: &Writing<'_>, wanted: &Wanted) -> io::Result<()> {
+    let Writing { temporary, path, bytes, replace } = *file;
     let dir = parent(path);
     create_dir_on(fs, dir)?;
-    let written = write_synced(fs, temporary, bytes).and_then(|()| match replace {
-        Replace::Yes => fs.rename(temporary, path),
-        // A rename would replace; a link refuses to.
-        Replace::No => fs.link(temporary, path).and_then(|()| fs.remove(temporary)),
+    let written = write_synced(fs, temporary, bytes).and_then(|()| {
+        let wanted = wanted.lock();
+        match replace {
+            _ if !*wanted => Err(io::ErrorKind::Interrupted.into()),
+            Replace::Yes => fs.rename(temporary, path),
+            // A rename would replace; a link refuses to.
+            Replace::No => fs.link(temporary, path).and_then(|()| fs.remove(temporary)),
+        }
     });
     if let Err(error) = written {
         // A leftover would be filtered from listings, yet take up space. The first error is the one that matters.
@@ -150,6 +197,10 @@ impl FileSystem for RealFileSystem {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {

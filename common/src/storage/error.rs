@@ -238,10 +238,20 @@ impl Faulty for StorageError {
     }
 }
 
-/// What the operating system will say again.
+/// What the operating system will say again, until somebody does something: makes room on a disk, too.
 fn is_lasting(kind: io::ErrorKind) -> bool {
     use io::ErrorKind as K;
-    matches!(kind, K::PermissionDenied | K::NotADirectory | K::IsADirectory | K::ReadOnlyFilesystem | K::InvalidFilename)
+    matches!(
+        kind,
+        K::PermissionDenied
+            | K::NotADirectory
+            | K::IsADirectory
+            | K::ReadOnlyFilesystem
+            | K::InvalidFilename
+            | K::StorageFull
+            | K::QuotaExceeded
+            | K::FileTooLarge
+    )
 }
 
 fn is_lasting_object(error: &object_store::Error) -> bool {
@@ -346,6 +356,8 @@ mod tests {
         let missing = of_object_store("write", "s3://b/a".into(), missing);
         assert!(missing.to_string().contains("NoSuchBucket") && !missing.is_not_found(), "{missing}");
         let io = |code| StorageError::Io { action: "write", path: "/a".into(), source: io::Error::from_raw_os_error(code) };
-        assert_eq!((io(28).retry(), io(13).retry()), (Retry::Backoff, Retry::Never), "a disk may get room, a folder no rights");
+        // EACCES, EFBIG, ENOSPC, EDQUOT: to be said now, and not when time has run out.
+        assert!([13, 27, 28, 122].iter().all(|code| io(*code).retry() == Retry::Never));
+        assert_eq!(io(5).retry(), Retry::Backoff, "EIO");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::durable::{self, FileSystem, Replace};
+use super::durable::{self, FileSystem, Replace, Wanted, Writing};
 use super::{StorageError, Stored};
 
 /// How the names of files being written begin; no file of a storage has such a name.
@@ -74,18 +74,23 @@ impl Files {
     }
 
     pub async fn delete(&self, path: &str) -> Result<(), StorageError> {
-        self.run("delete", path, |path| found(fs::remove_file(path))).await
+        let fs = Arc::clone(&self.fs);
+        self.run("delete", path, move |path| found(fs.remove(path))).await
     }
 
     pub async fn delete_all(&self, prefix: &str) -> Result<(), StorageError> {
-        self.run("delete", prefix, |path| found(fs::remove_dir_all(path))).await
+        let fs = Arc::clone(&self.fs);
+        self.run("delete", prefix, move |path| found(remove_all(&*fs, path))).await
     }
 
     async fn write(&self, path: &str, bytes: Bytes, replace: Replace) -> Result<(), StorageError> {
         let fs = Arc::clone(&self.fs);
+        // The thread goes on when this future is dropped.
+        let (wanted, _waiting) = Wanted::new();
         let write = move |path: &Path| {
             let temporary = path.with_file_name(format!("{TEMPORARY_PREFIX}{}", uuid::Uuid::new_v4().simple()));
-            durable::write_on(&*fs, &temporary, path, &bytes, replace)
+            let file = Writing { temporary: &temporary, path, bytes: &bytes, replace };
+            durable::write_on(&*fs, &file, &wanted)
         };
         self.run("write", path, write).await
     }
@@ -114,6 +119,16 @@ fn found(result: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
+}
+
+/// Removes a directory with all that is in it.
+fn remove_all(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        found(if entry.file_type()?.is_dir() { remove_all(fs, &path) } else { fs.remove(&path) })?;
+    }
+    fs.remove_dir(dir)
 }
 
 /// Directories and files that vanish meanwhile are left out, as are names that are no UTF-8: a storage writes none.

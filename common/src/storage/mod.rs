@@ -14,6 +14,7 @@ mod staged;
 
 pub mod contract;
 pub mod durable;
+pub mod power;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::durable::{FileSystem, NewFile, RealFileSystem};
+use super::power::Disk;
 use super::*;
 
 fn on_files(root: &Path) -> Storage {
@@ -106,6 +107,11 @@ impl FileSystem for Recording {
         RealFileSystem.remove(path)
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.note(format!("remove dir {}", name(path)));
+        RealFileSystem.remove_dir(path)
+    }
+
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.note(format!("create dir {}", name(path)));
         RealFileSystem.create_dir(path)
@@ -173,4 +179,74 @@ fn sinks_publish_by_rename() {
     assert_eq!(std::fs::read_to_string(to).expect("the file"), "rows");
     assert!(!from.exists());
     assert!(durable::sync_file(&from).is_err());
+}
+
+/// Whatever step power is lost at, a file is not there, whole as it was, or whole as it is written; and it is there for good once
+/// the write has returned.
+#[tokio::test]
+async fn a_loss_of_power_at_any_step_leaves_a_file_whole_or_not_there() {
+    let seed = 0xD15C;
+    println!("seed {seed:#x}");
+    let mut dice = seed;
+    let mut survives = move || {
+        dice = splitmix(dice);
+        dice % 2 == 0
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = Disk::new(dir.path());
+    let storage = disk.storage();
+    let (first, second) = (Bytes::from(vec![1; 3000]), Bytes::from(vec![2; 5000]));
+    storage.put("job/chk-1/a", first.clone()).await.expect("put");
+    let after_first = disk.steps();
+    storage.put("job/chk-1/a", second.clone()).await.expect("put over");
+    let after_second = disk.steps();
+    storage.delete_all("job").await.expect("deleted");
+    let mut found = [0; 3];
+    for step in 0..=disk.steps() {
+        for _ in 0..50 {
+            let left = tempfile::tempdir().expect("a directory");
+            disk.lose_power(step, left.path(), &mut survives).expect("written");
+            match on_files(left.path()).get("job/chk-1/a").await {
+                Ok(bytes) if bytes == first && step < after_second => found[0] += 1,
+                Ok(bytes) if bytes == second && step > after_first => found[1] += 1,
+                Err(error) if error.is_not_found() && !(after_first..=after_second).contains(&step) => found[2] += 1,
+                other => panic!("step {step}: {:?}", other.map(|bytes| bytes.len())),
+            }
+        }
+    }
+    assert!(found.iter().all(|count| *count > 100), "{found:?}");
+}
+
+/// Whoever gives a write up may delete its file at once: it does not come later.
+#[test]
+fn a_write_that_is_given_up_leaves_nothing_behind_its_deletion() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let storage = on_files(dir.path());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    runtime.block_on(async {
+        for number in 0..300 {
+            let path = format!("chk-1/{number}");
+            let mut writing = Box::pin(storage.put(&path, Bytes::from(vec![0; 20_000])));
+            for _ in 0..number % 7 {
+                if futures::poll!(writing.as_mut()).is_ready() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(writing);
+            storage.delete(&path).await.expect("deleted");
+        }
+    });
+    // Waits for the threads that still write.
+    drop(runtime);
+    let left: Vec<_> = std::fs::read_dir(dir.path().join("chk-1")).expect("the folder").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The next number of a row that looks like chance.
+fn splitmix(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
 }

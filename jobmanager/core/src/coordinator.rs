@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, DeclineReason, TaskSnapshot};
 use levada_common::fault::Failure;
-use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
+use levada_common::ids::{Attempt, AttemptId, CheckpointId, TaskId, TaskManagerId};
 use levada_common::plan::{BackendKind, Plan};
 use levada_common::savepoint;
 use levada_common::time::Instant;
@@ -72,6 +72,8 @@ pub struct Coordinator {
     /// From when on a final checkpoint may be tried.
     final_due: Instant,
     last_completed: bool,
+    /// Attempts before the current one may have left shared files that no one names.
+    unswept: bool,
     /// Set when the job has ended: whether its checkpoints stay.
     keep: Option<bool>,
 }
@@ -117,6 +119,7 @@ impl Coordinator {
             wanted: false,
             final_due: Instant(0),
             last_completed: false,
+            unswept: false,
             keep: None,
         }
     }
@@ -125,6 +128,7 @@ impl Coordinator {
     pub fn attempt_deployed(&mut self, attempt: AttemptId) {
         assert!(self.pending.is_none(), "an attempt waits for the checkpoint of the one before");
         self.attempt = Some(attempt);
+        self.unswept = attempt.attempt > Attempt(1);
         self.due = None;
         self.final_due = Instant(0);
         self.last_completed = false;
@@ -157,6 +161,15 @@ impl Coordinator {
         }
         let files = self.shared.ended();
         delete_shared(files, effects);
+        self.sweep_shared(None, effects);
+    }
+
+    /// Has what no snapshot names deleted, of attempts before this one.
+    fn sweep_shared(&mut self, before: Option<AttemptId>, effects: &mut Vec<Effect>) {
+        self.unswept = false;
+        if self.plan.settings.backend == BackendKind::Rocksdb {
+            effects.push(Effect::SweepShared { before, keep: self.shared.held() });
+        }
     }
 
     fn discard_retained(&mut self, effects: &mut Vec<Effect>) {
@@ -473,6 +486,9 @@ impl Coordinator {
             self.discard(old, effects);
         }
         delete_shared(files, effects);
+        if self.unswept && self.attempt.is_some() {
+            self.sweep_shared(self.attempt, effects);
+        }
         if self.keep.is_some() {
             // It completed after the job's end: nothing is built on it.
             let files = self.shared.ended();

@@ -1,6 +1,6 @@
 //! What can happen to a job, and what is to be done about it: the whole interface of the core.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, DeclineReason, StateHandle, TaskSnapshot};
 use levada_common::fault::Failure;
@@ -226,6 +226,14 @@ pub enum Effect {
     DeleteShared {
         /// Paths below the job's checkpoint directory.
         files: Vec<String>,
+    },
+    /// Delete what stands in the folder that snapshots share, was written by an attempt before this one and is not to be kept: a task
+    /// that was killed could not say what it had written.
+    SweepShared {
+        /// The attempt; `None` = the job has ended, and what any attempt wrote goes.
+        before: Option<AttemptId>,
+        /// Paths below the job's checkpoint directory that snapshots name.
+        keep: BTreeSet<String>,
     },
     /// The job's slots are free again: it has ended, or it waits for more slots than there are and must not keep these from others.
     ReleaseSlots,

@@ -74,6 +74,11 @@ impl SharedFiles {
         self.release_paths(files)
     }
 
+    /// The files that snapshots name.
+    pub fn held(&self) -> BTreeSet<String> {
+        self.holders.keys().cloned().collect()
+    }
+
     fn release_paths(&mut self, paths: Vec<String>) -> Vec<String> {
         let mut free = Vec::new();
         for path in paths {

@@ -51,6 +51,10 @@ impl Driver {
                 let deleting = self.checkpoints.delete_shared(files);
                 self.discard(deleting);
             }
+            Effect::SweepShared { before, keep } => {
+                let sweeping = self.checkpoints.sweep_shared(before.map(|attempt| (attempt.epoch, attempt.attempt)), keep);
+                self.discard(sweeping);
+            }
             Effect::ReleaseSlots => self.released = true,
         }
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use levada_common::checkpoint::{DatabaseFile, DeclineReason, Handle, SHARED_FOLDER, StateHandle};
+use levada_common::checkpoint::{DatabaseFile, DeclineReason, Handle, StateHandle, shared_path_start};
 use levada_common::ids::{CheckpointId, TaskId, Uid};
 use levada_state::snapshot::{Contents, DatabaseSnapshot, SnapshotFile, StateMeta, StatePart};
 use uuid::Uuid;
@@ -181,7 +181,7 @@ async fn store_file(
     let (bytes, crc32c) = blocking(move || read(path, length)).await?;
     let unique = Uuid::new_v4().simple();
     let path = match is_immutable {
-        true => format!("{SHARED_FOLDER}/{}-{}-{unique}", uploads.attempt.epoch, uploads.attempt.attempt),
+        true => format!("{}{unique}", shared_path_start(uploads.attempt.epoch, uploads.attempt.attempt)),
         false => format!("{}-{unique}", store.folder),
     };
     store.put(&path, bytes).await?;
@@ -211,6 +211,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Stopped> +
 
 #[cfg(test)]
 mod tests {
+    use levada_common::checkpoint::SHARED_FOLDER;
+
     use super::*;
 
     fn file(name: &str, length: u64) -> DatabaseFile {

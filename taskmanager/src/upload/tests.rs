@@ -6,6 +6,7 @@ use levada_common::checkpoint::{Handle as Place, StateHandle, StateKind};
 use levada_common::fault::{Fault, Retry};
 use levada_common::ids::{SubtaskIndex, Uid};
 use levada_common::plan::{BackendKind, JobSettings};
+use levada_common::storage::power::Disk;
 use levada_engine::error::EngineError;
 use levada_proto::convert::{decline_from_json, state_from_message};
 use levada_proto::encoded_len;
@@ -90,9 +91,11 @@ async fn a_state_at_the_limit_passes_and_one_byte_over_it_is_declined() {
     let mut job_manager = TestJobManager::start().await;
     let bytes = encoded_bytes("splits", 300_000);
     let limited = |limit| JobSettings { max_state_size_bytes: limit, ..settings() };
-    uploads(&job_manager, limited(bytes), FRAME).submit(taken(1, vec![part("splits", 300_000)]));
-    let (request, states) = acknowledged(job_manager.told.recv().await.unwrap());
-    assert_eq!((request.checkpoint, states.len(), states[0].handle.length()), (1, 1, bytes));
+    for limit in [bytes + 1, bytes] {
+        uploads(&job_manager, limited(limit), FRAME).submit(taken(1, vec![part("splits", 300_000)]));
+        let (request, states) = acknowledged(job_manager.told.recv().await.unwrap());
+        assert_eq!((request.checkpoint, states.len(), states[0].handle.length()), (1, 1, bytes));
+    }
     uploads(&job_manager, limited(bytes - 1), FRAME).submit(taken(2, vec![part("splits", 300_000)]));
     match declined(job_manager.told.recv().await.unwrap()) {
         DeclineReason::StateTooLarge { uid, state, subtask, size_bytes, limit_bytes } => {
@@ -107,7 +110,8 @@ async fn a_state_at_the_limit_passes_and_one_byte_over_it_is_declined() {
 async fn a_state_is_never_larger_than_the_frame_less_its_reserve() {
     let mut job_manager = TestJobManager::start().await;
     let bytes = encoded_bytes("splits", 300_000);
-    for (frame, fits) in [(bytes + 64 * 1024, true), (bytes + 64 * 1024 - 1, false)] {
+    let least = bytes + 64 * 1024;
+    for (frame, fits) in [(least + 1, true), (least, true), (least - 1, false)] {
         let settings = JobSettings { max_state_size_bytes: u64::MAX, ..settings() };
         uploads(&job_manager, settings, frame).submit(taken(1, vec![part("splits", 300_000)]));
         let told = job_manager.told.recv().await.unwrap();
@@ -122,8 +126,10 @@ async fn an_acknowledgement_over_the_frame_is_declined_naming_its_largest_state(
     uploads(&job_manager, settings(), FRAME).submit(taken(1, parts()));
     let (request, _) = acknowledged(job_manager.told.recv().await.unwrap());
     let size = encoded_len(&request);
-    uploads(&job_manager, settings(), size).submit(taken(1, parts()));
-    acknowledged(job_manager.told.recv().await.unwrap());
+    for frame in [size + 1, size] {
+        uploads(&job_manager, settings(), frame).submit(taken(1, parts()));
+        acknowledged(job_manager.told.recv().await.unwrap());
+    }
     uploads(&job_manager, settings(), size - 1).submit(taken(1, parts()));
     match declined(job_manager.told.recv().await.unwrap()) {
         DeclineReason::FrameTooLarge { state, size_bytes, limit_bytes, state_bytes, .. } => {
@@ -151,6 +157,18 @@ async fn files_hold_what_is_over_the_threshold() {
             verify(&bytes, states[1].crc32c).unwrap();
         }
         other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_threshold_is_kept_to_the_byte() {
+    let (mut job_manager, dir) = (TestJobManager::start().await, tempfile::tempdir().unwrap());
+    let bytes = encoded_bytes("state", 30_000);
+    for (threshold, is_inline) in [(bytes + 1, true), (bytes, true), (bytes - 1, false)] {
+        let settings = JobSettings { inline_threshold_bytes: threshold, ..on_files(&dir) };
+        uploads(&job_manager, settings, FRAME).submit(taken(1, vec![part("state", 30_000)]));
+        let (_, states) = acknowledged(job_manager.told.recv().await.unwrap());
+        assert_eq!(matches!(states[0].handle, Place::Inline(_)), is_inline, "{threshold}");
     }
 }
 
@@ -258,4 +276,53 @@ async fn durable_work_that_fails_declines_the_checkpoint() {
     uploads(&job_manager, settings(), FRAME).submit(with_durable);
     let reason = declined(job_manager.told.recv().await.unwrap()).to_string();
     assert!(reason.contains("\"out\"") && reason.contains("no space left on device"), "{reason}");
+}
+
+/// Every file below a folder that is there under its name: a thread may still be taking away what it had begun.
+fn all_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        let is_begun = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".levada-tmp-"));
+        if path.is_dir() {
+            files.extend(all_files(&path));
+        } else if !is_begun {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_declines_the_snapshot_by_name_at_once_and_later_ones_are_stored() {
+    let mut job_manager = TestJobManager::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::new(dir.path());
+    let on_disk = || Destination::Files { storage: disk.storage(), inline_bytes_max: 0, inline_sum_max: 0 };
+    let uploads = |job_manager: &TestJobManager| {
+        let plan = Arc::new(plan(settings(), "end", "collect"));
+        Uploads::new(attempt(1), plan, job_manager.calls(FRAME), on_disk(), Arc::default(), Handle::current())
+    };
+    // Two states that share a file, and one with a file of its own.
+    let parts = || vec![part("a", 1_000), part("b", 2_000), part("alone", 5 << 20)];
+    let mut checkpoint = 0;
+    for room in 0..6 {
+        disk.fill_from(disk.steps() + room);
+        let one = uploads(&job_manager);
+        checkpoint += 1;
+        one.submit(taken(checkpoint, parts()));
+        match declined(job_manager.told.recv().await.unwrap()) {
+            DeclineReason::StorageWrite { path, cause } => {
+                assert!(path.starts_with(&format!("chk-{checkpoint}/")) && cause.contains("os error 28"), "{path}: {cause}");
+            }
+            other => panic!("room for {room} steps: {other}"),
+        }
+        one.settled().await;
+        assert_eq!(all_files(dir.path()), Vec::<std::path::PathBuf>::new(), "room for {room} steps");
+        disk.fill_from(usize::MAX);
+    }
+    let one = uploads(&job_manager);
+    one.submit(taken(checkpoint + 1, parts()));
+    acknowledged(job_manager.told.recv().await.unwrap());
+    assert_eq!(all_files(dir.path()).len(), 2);
 }

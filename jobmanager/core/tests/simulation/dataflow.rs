@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use levada_common::checkpoint::{CheckpointKind, DatabaseFile, DeclineReason, Handle, StateHandle, StateKind, TaskSnapshot};
+use levada_common::checkpoint::{
+    CheckpointKind, DatabaseFile, DeclineReason, Handle, StateHandle, StateKind, TaskSnapshot, shared_path_start,
+};
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, SubtaskIndex, TaskId, Uid};
 use levada_common::keys::KeyGroupRange;
@@ -131,7 +133,7 @@ impl World {
         let base = self.locate(attempt, id).map(|(_, task)| task.base.clone()).unwrap_or_default();
         let mut shared: Vec<String> = base.into_iter().filter(|_| self.rng.random_ratio(3, 4)).collect();
         self.tally.shared_reused += shared.len() as u64;
-        shared.push(format!("shared/{}", self.files));
+        shared.push(format!("{}{}", shared_path_start(attempt.epoch, attempt.attempt), self.files));
         if let Some((_, task)) = self.locate(attempt, id) {
             task.written.insert(checkpoint.0, shared.clone());
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use levada_common::checkpoint::shared_path_start;
 use levada_common::ids::{AttemptId, TaskId, TaskManagerId};
 use levada_jobmanager_core::Event;
 use levada_jobmanager_core::event::{TaskManagerInfo, TaskState};
@@ -10,6 +11,9 @@ use rand::Rng;
 use crate::network::{Change, Command, Happening};
 use crate::task::Task;
 use crate::world::World;
+
+/// In the name of a file of which no one was told.
+pub const STRAY: &str = "stray";
 
 /// A simulated TaskManager.
 #[derive(Debug, Default)]
@@ -57,12 +61,21 @@ impl World {
             if killed {
                 victim.alive = false;
                 let dead = std::mem::take(&mut victim.tasks);
+                self.strand(dead.keys().map(|(attempt, _)| *attempt));
                 self.break_channels(dead.keys().map(|(attempt, _)| *attempt).max());
             }
             self.queue.add(noticed_ms, Happening::Noticed { manager, session });
             self.queue.add(back_ms, Happening::Registers { manager });
         }
         self.draw_next(self.faults.loss_every_ms, Happening::Loss);
+    }
+
+    /// Killed tasks leave shared files of which they had told no one.
+    fn strand(&mut self, attempts: impl Iterator<Item = AttemptId>) {
+        for attempt in attempts {
+            self.files += 1;
+            self.storage.insert(format!("{}{STRAY}{}", shared_path_start(attempt.epoch, attempt.attempt), self.files));
+        }
     }
 
     /// Some tasks notice that a peer is gone before the JobManager does.

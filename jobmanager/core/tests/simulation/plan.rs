@@ -18,7 +18,7 @@ pub fn plan(faults: &Faults) -> Plan {
         name: "simulated".into(),
         settings: JobSettings {
             parallelism,
-            backend: BackendKind::Fs,
+            backend: BackendKind::Rocksdb,
             max_state_size_bytes: 5 << 20,
             inline_threshold_bytes: 0,
             checkpoint: checkpoints(faults),

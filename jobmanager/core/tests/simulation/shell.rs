@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use levada_common::checkpoint::DeclineReason;
+use levada_common::checkpoint::{DeclineReason, shared_path_writer};
 use levada_common::ids::TaskId;
 use levada_jobmanager_core::{Effect, Event};
 use rand::Rng;
@@ -80,6 +80,16 @@ impl World {
                 for path in files {
                     self.storage.remove(&path);
                 }
+            }
+            Effect::SweepShared { before, keep } => {
+                let before = before.map(|attempt| (attempt.epoch, attempt.attempt));
+                let old = |path: &String| {
+                    shared_path_writer(path).is_some_and(|writer| before.is_none_or(|before| writer < before))
+                        && !keep.contains(path)
+                };
+                let count = self.storage.len();
+                self.storage.retain(|path| !old(path));
+                self.tally.shared_swept += (count - self.storage.len()) as u64;
             }
             Effect::DiscardSnapshot { snapshot, .. } => {
                 self.tally.refused += 1;

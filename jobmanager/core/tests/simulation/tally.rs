@@ -47,6 +47,8 @@ pub struct Tally {
     pub shared_reused: u64,
     /// Shared files deleted.
     pub shared_deleted: u64,
+    /// Shared files that a killed task left, swept up.
+    pub shared_swept: u64,
     /// Jobs that finished.
     pub finished: u64,
     /// Jobs that failed for good.
@@ -88,6 +90,7 @@ impl Tally {
             &mut self.restored_stopped,
             &mut self.shared_reused,
             &mut self.shared_deleted,
+            &mut self.shared_swept,
             &mut self.finished,
             &mut self.failed_jobs,
         ];

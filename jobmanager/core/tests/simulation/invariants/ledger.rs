@@ -1,14 +1,15 @@
 //! Every file that an acknowledgement brought is kept in a retained checkpoint or a savepoint, or discarded, never both, and none is
-//! forgotten. A file that snapshots share stays as long as one that is under way, being written or retained names it, and as long
+//! forgotten; what a killed task left is gone once the job has ended. A file that snapshots share stays as long as one that is under way, being written or retained names it, and as long
 //! as one of the two newest completed checkpoints does: a task may build on those.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata};
-use levada_common::ids::CheckpointId;
+use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, shared_path_writer};
+use levada_common::ids::{AttemptId, CheckpointId};
 use levada_jobmanager_core::{Effect, Event, JobState};
 
 use super::{End, Invariant, Step};
+use crate::managers::STRAY;
 use crate::world::{paths, shared_paths};
 
 type Files = BTreeSet<String>;
@@ -68,6 +69,20 @@ impl Ledger {
         }
     }
 
+    /// Whatever is in use and could be taken for an old attempt's must be among what is kept.
+    fn swept(&self, step: &Step<'_>, before: Option<AttemptId>, keep: &Files) {
+        let before = before.map(|attempt| (attempt.epoch, attempt.attempt));
+        let goes = |path: &String| {
+            let old = shared_path_writer(path).is_some_and(|writer| before.is_none_or(|before| writer < before));
+            old && !keep.contains(path)
+        };
+        let writing = self.writing.values().map(|(_, files)| files);
+        let recent = self.recent.iter().filter(|_| !step.after.state.is_terminal());
+        let brought = std::iter::once(&self.brought).filter(|_| step.after.checkpoints.in_progress > 0);
+        let lost = writing.chain(self.retained.values()).chain(recent).chain(brought).flatten().find(|path| goes(path));
+        assert_eq!(lost, None, "it is in use and would be swept up");
+    }
+
     fn assert_there(&self, files: impl Iterator<Item = String>, what: &str) {
         for file in files {
             assert!(!self.deleted.contains(&file), "{what} needs {file}, which was deleted");
@@ -123,6 +138,7 @@ impl Invariant for Ledger {
                 }
                 Effect::DiscardSnapshot { snapshot, .. } => paths(snapshot).for_each(|path| self.assert_unused(&path)),
                 Effect::DeleteShared { files } => self.deleted(step, files),
+                Effect::SweepShared { before, keep } => self.swept(step, *before, keep),
                 _ => {}
             }
         }
@@ -143,7 +159,9 @@ impl Invariant for Ledger {
         if under_way.is_some() {
             kept.extend(self.brought.iter().filter(|path| end.storage.contains(*path)).cloned());
         }
-        let left: Files = end.storage.iter().filter(|path| !is_under_way(path)).cloned().collect();
+        // A task that outlived its attempt may have been killed since the sweep: what it left goes with the job.
+        let goes_later = |path: &str| running && path.contains(STRAY);
+        let left: Files = end.storage.iter().filter(|path| !is_under_way(path) && !goes_later(path)).cloned().collect();
         assert_eq!(left, kept, "files that are left, and files that belong to something");
         let keeps = self.retain && end.status.state != JobState::Finished || running;
         assert!(keeps || self.retained.is_empty(), "{} and keeps {:?}", end.status.state, self.retained);
