@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use levada::client::{Client, is_terminal};
-use levada_proto::v1::JobStatus;
+use levada_proto::v1::{JobState, JobStatus};
 use tempfile::TempDir;
 
 use crate::metrics;
@@ -186,6 +186,11 @@ impl Processes {
         sum
     }
 
+    /// The process ids of all that runs.
+    pub fn pids(&self) -> Vec<u32> {
+        self.job_manager.iter().chain(self.task_managers.iter().flatten()).map(Child::id).collect()
+    }
+
     /// The numbers of the TaskManagers that run.
     pub fn running(&self) -> Vec<usize> {
         (0..self.task_managers.len()).filter(|number| self.task_managers[*number].is_some()).collect()
@@ -245,6 +250,15 @@ impl Processes {
     /// Waits for the job's end, whatever it is.
     pub async fn wait(&self, job: &str) -> anyhow::Result<JobStatus> {
         self.wait_until(job, "the job's end", |status| is_terminal(status.state())).await
+    }
+
+    /// Waits for the job's end, which must be FINISHED.
+    pub async fn finish(&self, job: &str) -> anyhow::Result<JobStatus> {
+        let status = self.wait(job).await?;
+        if status.state() != JobState::Finished {
+            bail!("the job is {:?}: {}\n{}", status.state(), status.failure, self.logs());
+        }
+        Ok(status)
     }
 
     /// Waits until the job has completed at least `count` checkpoints.

@@ -160,9 +160,22 @@ impl Session {
         let mut beat = tokio::time::interval(interval);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sequence = 0;
+        let mut looked = Instant::now();
         loop {
+            // Who stood still does not take the other for dead: what was said meanwhile is yet to be read.
+            let gap = std::mem::replace(&mut looked, Instant::now()).elapsed();
+            if gap >= timeout / 2 {
+                heard.send_modify(|at| *at += gap);
+            }
             let silent_at = *heard.borrow() + timeout;
             tokio::select! {
+                biased;
+                _ = beat.tick() => {
+                    sequence += 1;
+                    if self.messages.try_send(heartbeat(sequence, &registration.board)).is_err() {
+                        return Ended::Stuck;
+                    }
+                }
                 command = self.commands.message() => match command {
                     Ok(Some(command)) => {
                         heard.send_replace(Instant::now());
@@ -173,12 +186,6 @@ impl Session {
                     Ok(None) => return Ended::Closed,
                     Err(status) => return Ended::Broken(status),
                 },
-                _ = beat.tick() => {
-                    sequence += 1;
-                    if self.messages.try_send(heartbeat(sequence, &registration.board)).is_err() {
-                        return Ended::Stuck;
-                    }
-                }
                 () = tokio::time::sleep_until(silent_at) => return Ended::Silent { timeout_ms: timeout.as_millis() },
             }
         }

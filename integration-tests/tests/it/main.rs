@@ -8,6 +8,7 @@ mod joins;
 mod kill;
 mod python;
 mod savepoints;
+mod standstill;
 mod state_tools;
 mod storage;
 mod streams;
