@@ -3,6 +3,7 @@
 
 pub mod auctions;
 pub mod bids;
+pub mod counting;
 pub mod digest;
 pub mod feed;
 pub mod http_proxy;
@@ -14,6 +15,7 @@ pub mod proxy;
 pub mod python;
 pub mod queries;
 pub mod report;
+pub mod savepoint;
 pub mod services;
 pub mod steps;
 pub mod streams;

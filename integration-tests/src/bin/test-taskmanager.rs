@@ -1,8 +1,9 @@
-//! A TaskManager with the test nodes: what a user's own binary looks like.
+//! A TaskManager with the test nodes and functions: what a user's own binary looks like.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use levada_integration_tests::counting;
 use levada_integration_tests::nodes::{sluggish, tally, throttle};
 
 #[global_allocator]
@@ -17,6 +18,6 @@ fn main() -> ExitCode {
         for (declaration, factory) in throttle::sinks() {
             builder = builder.sink(declaration, factory);
         }
-        builder
+        counting::register(builder)
     })
 }

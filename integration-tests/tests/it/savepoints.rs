@@ -5,8 +5,9 @@ use std::process::{Command, Output};
 
 use levada::client::{Afterwards, RestoreFrom};
 use levada_integration_tests::process::{Processes, Setup, leftovers, output_lines, program};
+use levada_integration_tests::savepoint::{folder, from, lines_up_to, sorted, stop, submit, uri};
 use levada_integration_tests::streams::{StreamA, StreamB};
-use levada_proto::v1::{JobState, JobStatus, SavepointStatus};
+use levada_proto::v1::{JobState, JobStatus};
 
 async fn cluster() -> anyhow::Result<Processes> {
     Processes::start(Setup { task_managers: 2, slots: 4, ..Setup::default() }).await
@@ -18,18 +19,6 @@ fn settings(cluster: &Processes, parallelism: u32, backend: &str, more: &str) ->
          restart: {{ strategy: fixed-delay, attempts: 10, delay: 50ms }}\n{more}",
         uri(&cluster.path("checkpoints"))
     )
-}
-
-fn uri(path: &Path) -> String {
-    format!("file://{}", path.display())
-}
-
-fn from(place: &str) -> RestoreFrom {
-    RestoreFrom { from: place.into(), drop_state: Vec::new() }
-}
-
-async fn submit(cluster: &Processes, graph: &str, restore: RestoreFrom) -> anyhow::Result<String> {
-    cluster.client().await?.submit_from(graph, "test.yaml", 0, restore).await
 }
 
 async fn refused(cluster: &Processes, graph: &str, restore: RestoreFrom) -> anyhow::Result<String> {
@@ -45,47 +34,6 @@ fn rows_read(status: &JobStatus, source: &str) -> u64 {
 
 async fn wait_for_rows(cluster: &Processes, job: &str, source: &str, rows: u64) -> anyhow::Result<()> {
     cluster.wait_until(job, "rows read", |status| rows_read(status, source) >= rows).await.map(drop)
-}
-
-/// Stops the job with a savepoint, and waits until it is FINISHED.
-async fn stop(cluster: &Processes, job: &str) -> anyhow::Result<SavepointStatus> {
-    let directory = uri(&cluster.path("savepoints"));
-    let savepoint = cluster.client().await?.savepoint(job, &directory, Afterwards::Stops).await?;
-    let status = cluster.wait(job).await?;
-    assert_eq!(status.state(), JobState::Finished, "{}\n{}", status.failure, cluster.logs());
-    Ok(savepoint)
-}
-
-async fn finish(cluster: &Processes, job: &str) -> anyhow::Result<JobStatus> {
-    let status = cluster.wait(job).await?;
-    assert_eq!(status.state(), JobState::Finished, "{}\n{}", status.failure, cluster.logs());
-    Ok(status)
-}
-
-/// The lines that a file sink published for checkpoints up to this one, sorted.
-fn lines_up_to(out: &Path, checkpoint: u64) -> anyhow::Result<Vec<String>> {
-    let mut lines = Vec::new();
-    for entry in std::fs::read_dir(out)? {
-        let path = entry?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let of = name.strip_prefix("part-").and_then(|rest| rest.split('-').nth(2)?.parse::<u64>().ok());
-        if of.is_some_and(|of| of <= checkpoint) {
-            lines.extend(std::fs::read_to_string(path)?.lines().map(String::from));
-        }
-    }
-    lines.sort_unstable();
-    Ok(lines)
-}
-
-fn sorted(mut a: Vec<String>, b: Vec<String>) -> Vec<String> {
-    a.extend(b);
-    a.sort_unstable();
-    a
-}
-
-/// The folder of a savepoint on this machine.
-fn folder(savepoint: &SavepointStatus) -> PathBuf {
-    PathBuf::from(savepoint.path.trim_start_matches("file://"))
 }
 
 /// Every file below a folder.
@@ -113,7 +61,7 @@ async fn g15_a_job_is_scaled_out_and_in() -> anyhow::Result<()> {
             let stream = StreamA { rows: 1_000_000, rate: Some(150_000), settings };
             let job = submit(&cluster, &stream.graph(&out), from(&place)).await?;
             if leg + 1 == widths.len() {
-                let status = finish(&cluster, &job).await?;
+                let status = cluster.finish(&job).await?;
                 assert_eq!(status.started_from, place);
                 assert!(output_lines(&out)? == stream.expected(), "{backends:?}: the rows differ");
                 assert_eq!(leftovers(&out)?, Vec::<String>::new(), "{backends:?}");
@@ -144,7 +92,7 @@ async fn g40_a_failure_after_a_savepoint_doubles_nothing() -> anyhow::Result<()>
         let before = cluster.client().await?.describe(&job).await?;
         cluster.kill_task_manager(cluster.running()[0])?;
         cluster.start_task_manager()?;
-        let status = finish(&cluster, &job).await?;
+        let status = cluster.finish(&job).await?;
         assert!(status.restarts > before.restarts, "the kill did not hit the job");
         assert!(output_lines(&out)? == stream.expected(), "savepoint deleted: {deleted}");
         assert_eq!(leftovers(&out)?, Vec::<String>::new());
@@ -187,7 +135,7 @@ async fn a_savepoint_under_load_is_moved_and_gone_on_from() -> anyhow::Result<()
     wait_for_rows(&cluster, &job, "bids", 150_000).await?;
     let directory = uri(&cluster.path("savepoints"));
     let savepoint = cluster.client().await?.savepoint(&job, &directory, Afterwards::GoesOn).await?;
-    finish(&cluster, &job).await?;
+    cluster.finish(&job).await?;
     let expected = output_lines(&first)?;
 
     let names: Vec<String> = files_below(&folder(&savepoint))?
@@ -209,7 +157,7 @@ async fn a_savepoint_under_load_is_moved_and_gone_on_from() -> anyhow::Result<()
     std::fs::create_dir_all(moved.parent().expect("it has a parent"))?;
     std::fs::rename(folder(&savepoint), &moved)?;
     let job = submit(&cluster, &nexmark(&settings(&cluster, 3, "fs", ""), &second), from(&uri(&moved))).await?;
-    let status = finish(&cluster, &job).await?;
+    let status = cluster.finish(&job).await?;
     assert_eq!(status.started_from, uri(&moved));
     let before = lines_up_to(&first, savepoint.id)?;
     assert!(!before.is_empty() && before.len() < expected.len(), "{} of {} rows before", before.len(), expected.len());
@@ -278,7 +226,7 @@ async fn g04_a_damaged_checkpoint_is_named_and_an_older_one_runs() -> anyhow::Re
     // The job's folder stands for its newest checkpoint.
     let next = cluster.path("next");
     let job = submit(&cluster, &stream(3, &next), from(&uri(&checkpoints))).await?;
-    let status = finish(&cluster, &job).await?;
+    let status = cluster.finish(&job).await?;
     assert_eq!(status.started_from, uri(&checkpoints.join(format!("chk-{newest}"))));
     assert!(sorted(lines_up_to(&out, newest)?, output_lines(&next)?) == expected, "from the newest: the rows differ");
 
@@ -305,7 +253,7 @@ async fn g04_a_damaged_checkpoint_is_named_and_an_older_one_runs() -> anyhow::Re
 
     let last = cluster.path("last");
     let job = submit(&cluster, &stream(2, &last), from(&uri(&checkpoints.join(format!("chk-{older}/_metadata"))))).await?;
-    finish(&cluster, &job).await?;
+    cluster.finish(&job).await?;
     assert!(sorted(lines_up_to(&out, older)?, output_lines(&last)?) == expected, "from the one before: the rows differ");
     Ok(())
 }
@@ -335,7 +283,7 @@ async fn g17_max_parallelism_is_inherited_multiplied_or_refused() -> anyhow::Res
         let next = cluster.path(&format!("next-{round}"));
         let stream = stream(parallelism, max);
         let job = submit(&cluster, &stream.graph(&next), from(&place)).await?;
-        finish(&cluster, &job).await?;
+        cluster.finish(&job).await?;
         assert!(sorted(before.clone(), output_lines(&next)?) == stream.expected(), "{parallelism}, {max}: the rows differ");
     }
     Ok(())
@@ -440,7 +388,7 @@ async fn g13_g14_g16_what_does_not_fit_is_said_before_anything_starts() -> anyho
     assert!(code == Some(1) && text.contains("did you mean \"c1\"?"), "{text}");
 
     let job = submit(&cluster, &without_m1, from(&place)).await?;
-    finish(&cluster, &job).await?;
+    cluster.finish(&job).await?;
     let rows = sorted(output_lines(&out)?, output_lines(&next)?);
     assert_eq!(newest_counts(&rows), vec![40_000; 10]);
 
@@ -448,7 +396,7 @@ async fn g13_g14_g16_what_does_not_fit_is_said_before_anything_starts() -> anyho
     let anew = cluster.path("anew");
     let drop = RestoreFrom { from: place.clone(), drop_state: vec!["c1".into()] };
     let job = submit(&cluster, &counting(&cluster, &c1.replace("c1", "c2"), "c2", &anew), drop).await?;
-    finish(&cluster, &job).await?;
+    cluster.finish(&job).await?;
     let counts = newest_counts(&output_lines(&anew)?);
     assert!(counts.iter().all(|count| *count > 0 && *count < 40_000), "{counts:?}");
     Ok(())
@@ -464,7 +412,7 @@ async fn a_drained_job_leaves_no_window_open() -> anyhow::Result<()> {
     wait_for_rows(&cluster, &job, "numbers", 100_000).await?;
     let directory = uri(&cluster.path("savepoints"));
     let savepoint = cluster.client().await?.savepoint(&job, &directory, Afterwards::Drains).await?;
-    let status = finish(&cluster, &job).await?;
+    let status = cluster.finish(&job).await?;
     assert_eq!(savepoint.mode, "drain");
     let counted: u64 = output_lines(&out)?
         .iter()
@@ -493,7 +441,7 @@ async fn g52_stops_at_once_make_one_savepoint() -> anyhow::Result<()> {
     while let Some(answer) = asking.join_next().await {
         paths.push(answer??.path);
     }
-    finish(&cluster, &job).await?;
+    cluster.finish(&job).await?;
     paths.push(cluster.client().await?.savepoint(&job, &directory, Afterwards::Stops).await?.path);
     paths.dedup();
     assert_eq!(paths.len(), 1, "{paths:?}");

@@ -1,9 +1,12 @@
 //! Failures that people met in systems of this kind, one test a case; the number is the case's.
 
 mod data;
+mod disk;
 mod fence;
 mod file;
+mod leak;
 mod progress;
+mod restore;
 mod rocks;
 mod sink;
 mod size;

@@ -93,7 +93,7 @@ async fn g01_many_states_that_do_not_fit_the_job_manager_together() -> anyhow::R
     let refused = |status: &JobStatus| last_failure(status).contains("inline state of");
     let status = cluster.wait_until(&job, "a checkpoint refused by the JobManager's budget", refused).await?;
     assert!(last_failure(&status).contains("67108864"), "{}", last_failure(&status));
-    assert_eq!((status.state(), status.restarts), (JobState::Running, 0));
+    assert_eq!((status.state(), status.restarts), (JobState::Running, 0), "{}", status.failure);
     cluster.client().await?.cancel(&job).await?;
     assert_eq!(cluster.wait(&job).await?.state(), JobState::Canceled);
     Ok(())
