@@ -1,5 +1,6 @@
 //! A TCP server that a `socket` source connects to: a test says what goes over the line, and when.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use tokio::io::AsyncWriteExt;
@@ -33,8 +34,11 @@ impl Feed {
                                 Some(line) => line,
                                 None => return,
                             },
-                            // The source never sends: a readable stream means that it is gone.
-                            _ = stream.readable() => break,
+                            // The source never sends: what can be read is its end.
+                            _ = stream.readable() => match stream.try_read(&mut [0]) {
+                                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                                Ok(_) | Err(_) => break,
+                            },
                         },
                     };
                     if stream.write_all(line.as_bytes()).await.is_err() {
