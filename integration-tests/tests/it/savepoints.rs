@@ -193,7 +193,7 @@ async fn databases_go_on_at_another_width() -> anyhow::Result<()> {
         let checkpoints = cluster.path(&format!("checkpoints/{job}"));
         let newest = completed_checkpoints(&checkpoints)?.pop().expect("a completed checkpoint");
         let job = submit(&cluster, &stream(after, backend, &second), from(&uri(&checkpoints))).await?;
-        finish(&cluster, &job).await?;
+        cluster.finish(&job).await?;
         let rows = sorted(lines_up_to(&first, newest)?, output_lines(&second)?);
         assert!(rows == expected, "{before} to {after}, {backend}: the rows differ");
     }
