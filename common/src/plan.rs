@@ -4,6 +4,7 @@
 //! Invariant: whatever stands here is valid; a task finds no unknown column, type or connector in it.
 
 mod join;
+mod top;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
+pub use top::TopSpec;
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
 pub const PLAN_VERSION: u32 = 1;
@@ -250,6 +252,8 @@ pub enum OperatorKind {
     Process(Box<ProcessSpec>),
     /// Joins the rows of two inputs.
     Join(Box<JoinSpec>),
+    /// Keeps the best rows of each key.
+    Top(TopSpec),
 }
 
 impl OperatorKind {
@@ -258,7 +262,7 @@ impl OperatorKind {
         match self {
             Self::Process(spec) => spec.broadcast.as_ref(),
             Self::Join(spec) => Some(&spec.right),
-            Self::Watermark(_) | Self::Filter { .. } | Self::Project { .. } | Self::Aggregate(_) => None,
+            Self::Watermark(_) | Self::Filter { .. } | Self::Project { .. } | Self::Aggregate(_) | Self::Top(_) => None,
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::checkpoint::StateKind;
 use crate::ids::{Uid, VertexId};
-use crate::plan::{AggregateSpec, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, Vertex, WindowSpec};
+use crate::plan::{AggregateSpec, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, Vertex, WindowSpec};
 use crate::state_schema::StateSchema;
 
 /// Name of a source's positions.
@@ -83,6 +83,10 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
         OperatorKind::Process(spec) => spec.states().into_iter().map(|state| (state.name, state.kind, state.schema)).collect(),
         OperatorKind::Join(spec) => of_join(spec, operator),
+        OperatorKind::Top(spec) => {
+            let state = spec.state(&operator.input);
+            vec![(state.name, state.kind, state.schema)]
+        }
     }
 }
 
@@ -91,7 +95,11 @@ fn of_join(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, 
         let state = spec.state(side, input);
         (state.name, state.kind, state.schema)
     });
-    vec![left, right, (WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default())]
+    let watermark = (WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());
+    match spec.scope {
+        JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => vec![left, right, watermark],
+        JoinScope::Standing { .. } => vec![left, right],
+    }
 }
 
 fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {

@@ -27,6 +27,10 @@ pub struct Person {
     pub id: u64,
     /// The name.
     pub name: String,
+    /// Where the person lives.
+    pub city: &'static str,
+    /// In which state.
+    pub state: &'static str,
     /// When, in milliseconds of event time.
     pub time_ms: i64,
 }
@@ -34,6 +38,11 @@ pub struct Person {
 const FIRST_NAMES: [&str; 11] = ["Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter", "Walter"];
 
 const LAST_NAMES: [&str; 9] = ["Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris"];
+
+const CITIES: [&str; 10] =
+    ["Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent", "Cheyenne"];
+
+const STATES: [&str; 6] = ["AZ", "CA", "ID", "OR", "WA", "WY"];
 
 fn time_ms(n: u64) -> i64 {
     1_700_000_000_000 + (n / 100) as i64
@@ -74,7 +83,9 @@ pub fn person(n: u64) -> Option<Person> {
     }
     let (hi, lo) = halves(n, 0);
     let name = format!("{} {}", FIRST_NAMES[below(hi, 11) as usize], LAST_NAMES[below(lo, 9) as usize]);
-    Some(Person { id: 1000 + n / 50, name, time_ms: time_ms(n) })
+    let (hi, lo) = halves(n, 4);
+    let (city, state) = (CITIES[below(hi, 10) as usize], STATES[below(lo, 6) as usize]);
+    Some(Person { id: 1000 + n / 50, name, city, state, time_ms: time_ms(n) })
 }
 
 /// Query q8 over the first `events` events: persons who sold in the ten seconds in which they appeared.
@@ -104,4 +115,36 @@ pub fn winning_bids(events: u64) -> BTreeMap<u64, (u64, u64)> {
         }
     }
     best.into_iter().map(|(auction, bid)| (auction, (bid.bidder, bid.price))).collect()
+}
+
+/// Query q3 over the first `events` events: auctions of category 10 with the sellers who live in reach.
+pub fn suggestions(events: u64) -> Vec<(Person, Auction)> {
+    let in_reach = |person: &Person| ["OR", "ID", "CA"].contains(&person.state);
+    let persons = (0..events).filter_map(person).filter(in_reach);
+    let persons: BTreeMap<u64, Person> = persons.map(|person| (person.id, person)).collect();
+    let auctions = (0..events).filter_map(auction).filter(|auction| auction.category == 10);
+    auctions.filter_map(|auction| Some((persons.get(&auction.seller)?.clone(), auction))).collect()
+}
+
+/// Query q18 over the first `events` events: the last bid of each bidder on each auction, the highest of those in one millisecond.
+pub fn last_bids(events: u64) -> Vec<Bid> {
+    let mut last: BTreeMap<(u64, u64), Bid> = BTreeMap::new();
+    for bid in (0..events).filter_map(bid) {
+        let kept = last.entry((bid.bidder, bid.auction)).or_insert(bid);
+        if (bid.time_ms, bid.price) > (kept.time_ms, kept.price) {
+            *kept = bid;
+        }
+    }
+    last.into_values().collect()
+}
+
+/// Query q19 over the first `events` events: the ten highest bids of each auction, with their places.
+pub fn highest_bids(events: u64) -> Vec<(u64, Bid)> {
+    let mut all: BTreeMap<u64, Vec<Bid>> = BTreeMap::new();
+    (0..events).filter_map(bid).for_each(|bid| all.entry(bid.auction).or_default().push(bid));
+    let best = all.into_values().flat_map(|mut bids| {
+        bids.sort_by_key(|bid| (std::cmp::Reverse(bid.price), bid.time_ms, bid.bidder));
+        bids.into_iter().take(10).enumerate().map(|(at, bid)| (at as u64 + 1, bid))
+    });
+    best.collect()
 }

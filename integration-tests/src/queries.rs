@@ -28,7 +28,7 @@ pub struct Query {
 }
 
 /// The queries that there are.
-pub const NAMES: [&str; 10] = ["q0", "q1", "q2", "q7", "q7k", "q8", "q9", "q12e", "q20", "words"];
+pub const NAMES: [&str; 13] = ["q0", "q1", "q2", "q3", "q7", "q7k", "q8", "q9", "q12e", "q18", "q19", "q20", "words"];
 
 const HIGHEST_BID: &str = "order by price desc, dateTime, auction, bidder";
 
@@ -70,8 +70,11 @@ impl Query {
     /// The example of this query, where it has one.
     fn example(&self) -> Option<&'static str> {
         Some(match self.name.as_str() {
+            "q3" => include_str!("../../examples/nexmark/q3.yaml"),
             "q8" => include_str!("../../examples/nexmark/q8.yaml"),
             "q9" => include_str!("../../examples/nexmark/q9.yaml"),
+            "q18" => include_str!("../../examples/nexmark/q18.yaml"),
+            "q19" => include_str!("../../examples/nexmark/q19.yaml"),
             "q20" => include_str!("../../examples/nexmark/q20.yaml"),
             _ => return None,
         })
@@ -93,12 +96,11 @@ impl Query {
         }
         let (_, hash, last_by) = self.output().expect("every query has an output");
         for sink in &mut graph.sinks {
-            let hash: Vec<&str> = hash.split(", ").collect();
+            let names = |list: &str| json!(list.split(", ").collect::<Vec<_>>());
             sink.connector = "tally".into();
-            sink.options = [("hash".to_string(), json!(hash))].into_iter().collect();
-            if !last_by.is_empty() {
-                sink.options.insert("last_by".into(), json!(["auction"]));
-            }
+            sink.options = [("hash".to_string(), names(hash))].into_iter().collect();
+            let last_by = last_by.strip_prefix(", last_by: [").and_then(|list| list.strip_suffix(']'));
+            sink.options.extend(last_by.map(|list| ("last_by".to_string(), names(list))));
         }
         graph.to_yaml()
     }
@@ -174,9 +176,12 @@ impl Query {
             "q1" => ("converted", "auction, bidder, price, dateTime", ""),
             "q2" => ("chosen", "auction, price", ""),
             "q7" | "q7k" => ("highest", "auction, bidder, price, dateTime", ""),
+            "q3" => ("suggestions", "name, city, state, auction", ""),
             "q8" => ("new_sellers", "id, name", ""),
             "q9" => ("winning", "auction, bidder, price", ", last_by: [auction]"),
             "q12e" => ("counts", "bidder, bids, window_end", ""),
+            "q18" => ("last", "bidder, auction, price, dateTime", ", last_by: [bidder, auction]"),
+            "q19" => ("highest", "auction, place, bidder, price", ", last_by: [auction, place]"),
             "q20" => ("bids_with_auctions", "auction, bidder, price, bid_time", ""),
             "words" => ("counts", "word, n", ", last_by: [word]"),
             _ => return None,

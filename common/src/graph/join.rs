@@ -8,7 +8,7 @@ use crate::plan::JoinKind;
 
 const JOIN: Keys = Keys {
     allowed: &["with", "kind", "on", "within", "take"],
-    later: &["ttl", "lookup"],
+    later: &["lookup"],
     synonyms: &[
         ("right", "with"),
         ("to", "with"),
@@ -106,11 +106,11 @@ fn read_within(at: &At<'_>, report: &mut Report) -> Option<GraphInterval> {
     Some(GraphInterval { from_ms, to_ms })
 }
 
-/// Clauses that do not go with a join, and those without which it has no end.
+/// Clauses that do not go with a join.
 pub(super) fn check_join(fields: &Fields<'_>, report: &mut Report) {
     let Some(at) = fields.get("join") else { return };
     let has = |key| fields.get(key).is_some();
-    for key in ["aggregate", "process"] {
+    for key in ["aggregate", "process", "deduplicate", "order_by"] {
         if has(key) {
             report
                 .error(&fields.path_of(key), format!("a node has a `join` or a `{key}`, not both; give each a node of its own"));
@@ -120,13 +120,12 @@ pub(super) fn check_join(fields: &Fields<'_>, report: &mut Report) {
         report.error(&fields.path_of("key_by"), "the key of a join stands under `on`; leave `key_by` out");
     }
     let Value::Map(entries) = &at.node.value else { return };
-    let within = entries.iter().find(|entry| entry.key == "within");
-    match (within, has("window")) {
-        (Some(_), true) => report.error(&join(&at.path, "within"), "a join has a `window` or an interval `within`, not both"),
-        (None, false) => {
-            let message = "a join needs a `window` beside it, or `within: { from, to }`: how far apart in time rows meet";
-            report.error(&at.path, message);
-        }
-        (Some(_), false) | (None, true) => {}
+    let is_within = entries.iter().any(|entry| entry.key == "within");
+    if is_within && has("window") {
+        report.error(&join(&at.path, "within"), "a join has a `window` or an interval `within`, not both");
+    }
+    if has("ttl") && (is_within || has("window")) {
+        let message = "rows of a join with a `window` or `within` are kept until time has passed them; leave `ttl` out";
+        report.error(&fields.path_of("ttl"), message);
     }
 }

@@ -11,6 +11,7 @@ mod paths;
 mod read;
 mod report;
 mod settings;
+mod top;
 mod transform;
 mod tree;
 mod write;
@@ -196,7 +197,8 @@ pub enum WatermarkSetting {
     },
 }
 
-/// A node under `transforms:`. Its clauses act in the order where, join, key_by, window, aggregate, having, process, select.
+/// A node under `transforms:`. Its clauses act in the order where, join, key_by, window, aggregate, having, process, order_by or
+/// deduplicate, select.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformNode {
     /// Its name.
@@ -219,6 +221,12 @@ pub struct TransformNode {
     pub process: Option<GraphProcess>,
     /// `broadcast:`, names of the nodes whose rows every instance of the function gets; empty where it has no such input.
     pub broadcast: Vec<Uid>,
+    /// `order_by:`, `limit:` and `rank:`, the best rows of each key.
+    pub top: Option<GraphTop>,
+    /// `deduplicate:`, one row of each key.
+    pub deduplicate: Option<GraphDeduplicate>,
+    /// `ttl:`, how long rows of a join without window, a top-N or a deduplication are kept, in milliseconds.
+    pub ttl_ms: Option<u64>,
     /// `select:`, output column to SQL.
     pub select: Option<Vec<(String, String)>>,
     /// `changelog: full`: running aggregates emit `-U` too.
@@ -250,6 +258,26 @@ pub struct GraphJoin {
     pub within: Option<GraphInterval>,
     /// `take`, output column to right column; `None` = every right column under its own name.
     pub take: Option<Vec<(String, String)>>,
+}
+
+/// `order_by:`, `limit:` and `rank:` of a transform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphTop {
+    /// Columns, most significant first, and whether greater values come first.
+    pub order: Vec<(String, bool)>,
+    /// `limit`, at least 1.
+    pub limit: u32,
+    /// `rank`, the output column for a row's place.
+    pub rank: Option<String>,
+}
+
+/// `deduplicate:` of a transform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphDeduplicate {
+    /// `keep: last`, not `first`.
+    pub last: bool,
+    /// `by: event_time`, not `arrival`.
+    pub by_event_time: bool,
 }
 
 /// `within: { from, to }` of a join, milliseconds: the right row's time less the left one's.

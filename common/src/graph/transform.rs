@@ -3,6 +3,7 @@
 use super::join::{check_join, read_join};
 use super::node::{Common, read_inputs};
 use super::report::{At, Fields, Keys, Report};
+use super::top::{check_top, read_deduplicate, read_top};
 use super::tree::{Value, join, shown};
 use super::{GraphProcess, GraphWindow, TransformNode};
 use crate::declaration::Options;
@@ -20,12 +21,17 @@ const TRANSFORM: Keys = Keys {
         "having",
         "process",
         "broadcast",
+        "order_by",
+        "limit",
+        "rank",
+        "deduplicate",
+        "ttl",
         "select",
         "changelog",
         "bad_records",
         "parallelism",
     ],
-    later: &["order_by", "limit", "with_ties", "sql", "late"],
+    later: &["with_ties", "sql", "late"],
     synonyms: &[
         ("input", "inputs"),
         ("from", "inputs"),
@@ -39,6 +45,9 @@ const TRANSFORM: Keys = Keys {
         ("function", "process"),
         ("flat_map", "process"),
         ("on_error", "bad_records"),
+        ("top", "order_by"),
+        ("dedup", "deduplicate"),
+        ("distinct_by", "deduplicate"),
     ],
 };
 
@@ -75,6 +84,9 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
         having: fields.get("having").and_then(|at| report.sql(&at)),
         process: fields.get("process").and_then(|at| read_process(&at, report)),
         broadcast: fields.get("broadcast").map(|at| read_broadcast(&at, report)).unwrap_or_default(),
+        top: read_top(&fields, report),
+        deduplicate: fields.get("deduplicate").and_then(|at| read_deduplicate(&at, report)),
+        ttl_ms: fields.get("ttl").and_then(|at| report.duration_ms(&at, 1)),
         select: fields.get("select").map(|at| read_columns(&at, report)),
         changelog_full: fields.get("changelog").is_some_and(|at| read_changelog(&at, report)),
         bad_records: common.bad_records,
@@ -189,6 +201,7 @@ fn read_changelog(at: &At<'_>, report: &mut Report) -> bool {
 /// Clauses that need another one, or exclude it.
 fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
     check_join(fields, report);
+    check_top(fields, report);
     let has = |key| fields.get(key).is_some();
     if has("process") && has("aggregate") {
         let message = "a node has an `aggregate` or a `process`, not both; give the function a node of its own";
@@ -198,16 +211,19 @@ fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
         report.error(&fields.path_of("broadcast"), "`broadcast` needs a `process` whose function takes it");
     }
     if !has("aggregate") {
-        if has("key_by") && !has("process") && !has("join") {
-            report.error(&fields.path_of("key_by"), "`key_by` needs an `aggregate` or a `process`");
+        let others = ["process", "join", "order_by", "deduplicate"];
+        if has("key_by") && !others.into_iter().any(has) {
+            let message = "`key_by` needs an `aggregate`, a `process`, an `order_by` or a `deduplicate`";
+            report.error(&fields.path_of("key_by"), message);
         }
-        if has("window") && !has("join") {
+        if has("window") && !others[1..].iter().any(|key| has(key)) {
             report.error(&fields.path_of("window"), "a window needs an `aggregate` or a `join`");
         }
-        let needs = [
-            ("having", "`having` needs an `aggregate`; a condition on rows is a `where`"),
-            ("changelog", "only a running `aggregate` makes a changelog"),
-        ];
+        let needs = [("having", "`having` needs an `aggregate`; a condition on rows is a `where`")];
+        if has("changelog") && !has("order_by") && !has("deduplicate") {
+            let message = "only a running `aggregate`, an `order_by` or a `deduplicate` takes `changelog`";
+            report.error(&fields.path_of("changelog"), message);
+        }
         for (key, message) in needs {
             if has(key) {
                 report.error(&fields.path_of(key), message);

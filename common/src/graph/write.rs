@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    GRAPH_VERSION, GraphCheckpoint, GraphInterval, GraphJoin, GraphProcess, GraphSettings, GraphWindow, JobGraph, TransformNode,
-    WatermarkSetting,
+    GRAPH_VERSION, GraphCheckpoint, GraphDeduplicate, GraphInterval, GraphJoin, GraphProcess, GraphSettings, GraphWindow,
+    JobGraph, TransformNode, WatermarkSetting,
 };
 use crate::human::{ByteSize, HumanDuration};
 use crate::ids::Uid;
@@ -170,6 +170,18 @@ fn transform(node: &TransformNode) -> Value {
     };
     put(&mut map, "process", node.process.as_ref().map(process));
     put(&mut map, "broadcast", (!node.broadcast.is_empty()).then(|| names(&node.broadcast)));
+    let order = |(column, descending): &(String, bool)| if *descending { format!("{column} desc") } else { column.clone() };
+    if let Some(top) = &node.top {
+        map.insert("order_by".into(), top.order.iter().map(order).collect());
+        map.insert("limit".into(), top.limit.into());
+        put(&mut map, "rank", top.rank.clone().map(Value::from));
+    }
+    let deduplicate = |GraphDeduplicate { last, by_event_time }: GraphDeduplicate| {
+        let (keep, by) = (if last { "last" } else { "first" }, if by_event_time { "event_time" } else { "arrival" });
+        json!({ "keep": keep, "by": by })
+    };
+    put(&mut map, "deduplicate", node.deduplicate.map(deduplicate));
+    put(&mut map, "ttl", node.ttl_ms.map(duration));
     put(&mut map, "select", node.select.as_ref().map(|select| columns(select).into()));
     put(&mut map, "changelog", node.changelog_full.then(|| "full".into()));
     common(&mut map, node.bad_records, node.parallelism);

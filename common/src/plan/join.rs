@@ -115,6 +115,15 @@ pub enum JoinScope {
         /// Milliseconds, not less.
         to_ms: i64,
     },
+    /// Nothing: a row meets all that stand. The sides may be changelogs.
+    Standing {
+        /// How long a row stands at least, in milliseconds of processing time; `None` = until it is deleted.
+        ttl_ms: Option<i64>,
+        /// Of a left side that is a changelog: the columns by which a change finds the row that it replaces.
+        left_unique: Option<Vec<String>>,
+        /// The same of the right side.
+        right_unique: Option<Vec<String>>,
+    },
 }
 
 /// Where a column of a join's output comes from.
@@ -153,8 +162,11 @@ pub struct JoinSpec {
 }
 
 impl JoinSpec {
-    /// Of a state: whether its row has met one.
+    /// Of a state, where rows wait for time to pass: whether its row has met one.
     pub const MATCHED: &str = "_matched";
+
+    /// Of a state, where rows stand: whether its row has gone out without one of the other side, and was not taken back.
+    pub const ALONE: &str = "_alone";
 
     /// The key columns of a side.
     pub fn keys(&self, side: JoinSide) -> &[String] {
@@ -164,24 +176,53 @@ impl JoinSpec {
         }
     }
 
-    /// Whether the state has a column that says which rows of this side have met one: where pairs go out as they come.
-    pub fn saves_marks(&self, side: JoinSide) -> bool {
-        matches!(self.scope, JoinScope::Within { .. }) && self.kind.marks(side)
+    /// The column of the state that says something of each row of this side, where it must: where pairs go out as they come.
+    pub fn mark(&self, side: JoinSide) -> Option<&'static str> {
+        match self.scope {
+            JoinScope::Within { .. } => self.kind.marks(side).then_some(Self::MATCHED),
+            JoinScope::Standing { .. } => self.kind.marks(side).then_some(Self::ALONE),
+            JoinScope::Tumbling { .. } | JoinScope::Same => None,
+        }
     }
 
-    /// The rows of a side whose time has not passed, where `input` is what that side carries.
+    /// By which columns a change of this side finds the row that it replaces, where the side is a changelog.
+    pub fn unique(&self, side: JoinSide) -> Option<&Vec<String>> {
+        match (&self.scope, side) {
+            (JoinScope::Standing { left_unique, .. }, JoinSide::Left) => left_unique.as_ref(),
+            (JoinScope::Standing { right_unique, .. }, JoinSide::Right) => right_unique.as_ref(),
+            (JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. }, _) => None,
+        }
+    }
+
+    /// How long a row stands.
+    pub fn ttl_ms(&self) -> Option<i64> {
+        match self.scope {
+            JoinScope::Standing { ttl_ms, .. } => ttl_ms,
+            JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => None,
+        }
+    }
+
+    /// The columns of a side that are kept, in their order, without `_op`, where `input` is what that side carries.
+    pub fn kept(&self, side: JoinSide, input: &StreamSchema) -> StreamSchema {
+        let read = self.reads(side, input.event_time.as_ref());
+        let columns = input.columns.iter().filter(|column| read.contains(&column.name)).cloned().collect();
+        StreamSchema { columns, event_time: input.event_time.clone().filter(|time| read.contains(time)), changelog: false }
+    }
+
+    /// The rows of a side that wait or stand, where `input` is what that side carries.
     pub fn state(&self, side: JoinSide, input: &StreamSchema) -> StateDeclaration {
-        let keys = self.keys(side);
+        let (keys, input) = (self.keys(side), self.kept(side, input));
         let key = |name: &String| input.column(name).cloned();
         let others = input.columns.iter().filter(|column| !keys.contains(&column.name)).cloned();
-        let matched = self.saves_marks(side).then(|| Column::new(Self::MATCHED, LogicalType::Boolean, false));
+        let mark = self.mark(side).map(|mark| Column::new(mark, LogicalType::Boolean, false));
         StateDeclaration {
             name: side.state_name().into(),
             kind: StateKind::Keyed,
             schema: StateSchema {
                 shape: StateShape::Rows,
                 keys: keys.iter().filter_map(key).collect(),
-                values: others.chain(matched).collect(),
+                values: others.chain(mark).collect(),
+                ttl: self.ttl_ms().is_some(),
                 ..StateSchema::default()
             },
         }
@@ -197,6 +238,7 @@ impl JoinSpec {
         match self.scope {
             JoinScope::Tumbling { .. } | JoinScope::Within { .. } => read.extend(event_time.cloned()),
             JoinScope::Same => read.extend(["window_start".into(), "window_end".into()]),
+            JoinScope::Standing { .. } => read.extend(self.unique(side).into_iter().flatten().cloned()),
         }
         read
     }

@@ -297,7 +297,7 @@ impl Planner<'_> {
     fn describe_output(&mut self, node: &TransformNode, stream: &mut Stream, keys: &[Column], window: &WindowSpec) {
         let running = *window == WindowSpec::Running;
         let key = keys.iter().map(|key| key.name.clone()).collect();
-        stream.changes = running.then_some(Changes { key, full: node.changelog_full });
+        stream.changes = running.then_some(Changes { key, full: node.changelog_full, unique: true });
         stream.windowed = matches!(window, WindowSpec::Tumbling { .. } | WindowSpec::Same);
         let why =
             if running { "aggregates without a window, and its changes have" } else { "has a global window, and its result has" };

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use levada_common::plan::{
     AggregateCall, AggregatePhase, AggregateSpec, Edge, JobSettings, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec,
-    Partition, Plan, ProcessSpec, RestartSettings, Vertex, WatermarkSpec, WindowSpec,
+    Partition, Plan, ProcessSpec, RestartSettings, TopSpec, Vertex, WatermarkSpec, WindowSpec,
 };
 use levada_common::types::StreamSchema;
 
@@ -71,6 +71,7 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
                     writeln!(out, "     {} state \"{}\"", state.schema.shape, state.name)?;
                 }
             }
+            OperatorKind::Top(_) => writeln!(out, "     state \"top\"")?,
             OperatorKind::Join(_) => {
                 let [left, right] = JoinSide::ALL.map(JoinSide::state_name);
                 writeln!(out, "     states \"{left}\", \"{right}\"")?;
@@ -131,6 +132,7 @@ fn kind(kind: &OperatorKind) -> String {
         OperatorKind::Aggregate(spec) => aggregate(spec),
         OperatorKind::Process(spec) => process(spec),
         OperatorKind::Join(spec) => join(spec),
+        OperatorKind::Top(spec) => top(spec),
     }
 }
 
@@ -140,9 +142,23 @@ fn join(spec: &JoinSpec) -> String {
     let scope = match &spec.scope {
         JoinScope::Tumbling { size_ms, offset_ms } => window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }),
         JoinScope::Same => window(&WindowSpec::Same),
+        JoinScope::Standing { ttl_ms, .. } => format!("all rows{}", ttl(*ttl_ms)),
         JoinScope::Within { from_ms, to_ms } => format!("right within {} to {}", signed(*from_ms), signed(*to_ms)),
     };
     format!("{}, {}, {scope}", spec.kind, keys.join(", "))
+}
+
+fn top(spec: &TopSpec) -> String {
+    let keys = if spec.keys.is_empty() { "no key".into() } else { format!("by {}", spec.keys.join(", ")) };
+    let order = spec.order.iter().map(|by| format!("{}{}", by.column, if by.descending { " desc" } else { "" }));
+    let arrival = if spec.newest_wins { "arrival desc" } else { "arrival" };
+    let order: Vec<String> = order.chain([arrival.to_string()]).collect();
+    let place = spec.place.as_ref().map(|place| format!(", place as {place}")).unwrap_or_default();
+    format!("the first {}, {keys}, in order of {}{place}{}", spec.limit, order.join(", "), ttl(spec.ttl_ms))
+}
+
+fn ttl(ms: Option<i64>) -> String {
+    ms.map(|ms| format!(", kept for {}", duration(ms.unsigned_abs()))).unwrap_or_default()
 }
 
 fn signed(ms: i64) -> String {

@@ -9,7 +9,7 @@ use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::graph::Planner;
-use super::stream::{Stage, StageKind, Stream};
+use super::stream::{Changes, Stage, StageKind, Stream};
 use crate::expression::unknown_column;
 
 /// The output's columns, and where each comes from.
@@ -44,10 +44,11 @@ impl Planner<'_> {
         let inputs = self.inputs(&join.with)?;
         let right = self.unite(&path, "with", &node.uid, inputs, None)?;
         let errors = self.errors.0.len();
+        let is_standing = join.within.is_none() && node.window.is_none();
         for (side, stream, at) in
             [("left", &left, format!("transforms.{}.inputs", node.uid)), ("right", &right, format!("{path}.with"))]
         {
-            if stream.schema.changelog {
+            if stream.schema.changelog && !is_standing {
                 let message = format!(
                     "the {side} side is a changelog, and a join in windows or intervals takes rows, not changes; \
                      give the aggregate before it a window"
@@ -64,16 +65,16 @@ impl Planner<'_> {
         let (left_keys, right_keys): (Vec<String>, Vec<String>) = keys.into_iter().unzip();
         let spec =
             JoinSpec { kind: join.kind, left_keys, right_keys, scope, right: right.schema.clone(), columns: output.origins };
-        let schema =
-            StreamSchema { event_time: event_time(&spec, &output.columns, &left), ..StreamSchema::append(output.columns) };
+        let event_time = event_time(&spec, &output.columns, &left);
+        let schema = StreamSchema { event_time, changelog: is_changelog(&spec, &left, &right), columns: output.columns };
         let mut joined = Stream {
             partitioned_by: partitioned_by(&spec),
+            changes: changes(&spec, &schema),
             windowed: is_windowed(&spec, &left),
             bounded: left.bounded && right.bounded,
             unknown: output.unknown,
             single: false,
             no_event_time: Some(format!("transform \"{}\" is a {} join whose rows have no one time", node.uid, join.kind)),
-            changes: None,
             schema,
             ..left.clone()
         };
@@ -121,8 +122,9 @@ impl Planner<'_> {
             self.check_times(&format!("{path}.join.within"), "an interval needs event time", left, right);
             return Some(JoinScope::Within { from_ms: interval.from_ms, to_ms: interval.to_ms });
         }
+        let Some(window) = &node.window else { return Some(self.standing(node, join, left, right)) };
         let path = format!("{path}.window");
-        match node.window.as_ref()? {
+        match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => {
                 self.check_times(&path, "a window needs event time", left, right);
                 Some(JoinScope::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms })
@@ -148,6 +150,37 @@ impl Planner<'_> {
         }
     }
 
+    /// Rows meet whenever they come: a changelog must have a key by which a change finds the row that it replaces.
+    fn standing(&mut self, node: &TransformNode, join: &GraphJoin, left: &Stream, right: &Stream) -> JoinScope {
+        let path = format!("transforms.{}", node.uid);
+        let sides = [("left", left, format!("{path}.inputs")), ("right", right, format!("{path}.join.with"))];
+        let [left_unique, right_unique] = sides.map(|(side, stream, at)| {
+            let changes = stream.changes.as_ref()?;
+            let names = join.on.iter().map(|(left, right)| if side == "left" { left } else { right });
+            let loose = names.into_iter().find(|name| !changes.key.contains(name));
+            if !changes.unique {
+                let message = format!(
+                    "the {side} side is a changelog whose rows have no key of their own, so none can be told from another"
+                );
+                self.error(at, message);
+            } else if let Some(name) = loose {
+                let message = format!(
+                    "the {side} side is a changelog with the key {}, and its \"{name}\" may change; join on columns of its key",
+                    changes.key.join(", ")
+                );
+                self.error(format!("{path}.join.on"), message);
+            }
+            Some(changes.key.clone())
+        });
+        if node.ttl_ms.is_none() && !(left.bounded && right.bounded) {
+            self.warnings.push(format!(
+                "transform \"{}\": a join without `window`, `within` and `ttl` keeps every row, and its input does not end",
+                node.uid
+            ));
+        }
+        JoinScope::Standing { ttl_ms: node.ttl_ms.map(|ttl| ttl as i64), left_unique, right_unique }
+    }
+
     fn check_times(&mut self, path: &str, what: &str, left: &Stream, right: &Stream) {
         for (side, stream) in [("left", left), ("right", right)] {
             if let (None, Some(reason)) = (&stream.schema.event_time, &stream.no_event_time) {
@@ -159,7 +192,7 @@ impl Planner<'_> {
     /// The left side's columns, what is taken of the right side's, the window's. A column of the window takes the place of one of
     /// that name in the input.
     fn join_output(&mut self, path: &str, join: &GraphJoin, scope: &JoinScope, [left, right]: [&Stream; 2]) -> Output {
-        let in_window = !matches!(scope, JoinScope::Within { .. });
+        let in_window = matches!(scope, JoinScope::Tumbling { .. } | JoinScope::Same);
         let is_window = |name: &str| in_window && [WINDOW_START, WINDOW_END, WINDOW_TIME].contains(&name);
         let shared = |name: &str| join.on.iter().position(|(left, right)| left == name && right == name);
         let mut output = Output::default();
@@ -259,8 +292,10 @@ impl Planner<'_> {
 
 /// The output's event time: the window's, or the left row's, or, where there may be none, the right row's.
 fn event_time(spec: &JoinSpec, columns: &[Column], left: &Stream) -> Option<String> {
-    if !matches!(spec.scope, JoinScope::Within { .. }) {
-        return Some(WINDOW_TIME.into());
+    match spec.scope {
+        JoinScope::Tumbling { .. } | JoinScope::Same => return Some(WINDOW_TIME.into()),
+        JoinScope::Standing { .. } => return None,
+        JoinScope::Within { .. } => {}
     }
     match spec.kind {
         JoinKind::Inner | JoinKind::Left | JoinKind::Semi | JoinKind::Anti => left.schema.event_time.clone(),
@@ -279,10 +314,26 @@ fn partitioned_by(spec: &JoinSpec) -> Option<Vec<String>> {
     (!spec.kind.keeps_right() || spec.left_keys == spec.right_keys).then(|| spec.left_keys.clone())
 }
 
+/// Whether something can be taken back: a row that met none, or what a changelog takes back.
+fn is_changelog(spec: &JoinSpec, left: &Stream, right: &Stream) -> bool {
+    let takes_back = left.schema.changelog || right.schema.changelog;
+    matches!(spec.scope, JoinScope::Standing { .. }) && (takes_back || spec.kind.keeps_left() || spec.kind.keeps_right())
+}
+
+/// How the output's changes are matched. They have a key of their own where each left row goes out once at most.
+fn changes(spec: &JoinSpec, output: &StreamSchema) -> Option<Changes> {
+    let JoinScope::Standing { left_unique, right_unique, .. } = &spec.scope else { return None };
+    let is_single = right_unique.as_ref().is_some_and(|unique| unique.iter().all(|name| spec.right_keys.contains(name)));
+    let key = left_unique.as_ref().filter(|_| !spec.kind.keeps_right() && (is_single || !spec.kind.gives_pairs()));
+    let unique = key.is_some();
+    output.changelog.then(|| Changes { key: key.unwrap_or(&spec.left_keys).clone(), full: true, unique })
+}
+
 /// Whether the output's `window_start` and `window_end` are those of a window.
 fn is_windowed(spec: &JoinSpec, left: &Stream) -> bool {
     match spec.scope {
         JoinScope::Tumbling { .. } | JoinScope::Same => true,
+        JoinScope::Standing { .. } => false,
         JoinScope::Within { .. } => left.windowed && !spec.kind.keeps_right(),
     }
 }

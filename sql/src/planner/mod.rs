@@ -20,6 +20,7 @@ mod source;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod top;
 mod transform;
 mod union;
 

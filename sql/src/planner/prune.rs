@@ -56,6 +56,11 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             OperatorKind::Process(spec) => {
                 spec.keys.iter().chain(&spec.function.inputs).map(|column| column.name.clone()).collect()
             }
+            OperatorKind::Top(spec) => {
+                let order = spec.order.iter().map(|by| &by.column);
+                let read = read.into_iter().filter(|name| Some(name) != spec.place.as_ref());
+                read.chain(spec.keys.iter().chain(order).cloned()).collect()
+            }
             OperatorKind::Join(spec) => {
                 let all = output.columns.clone();
                 keep(&mut output.columns, &read);
@@ -148,6 +153,12 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
                     operator.output = StreamSchema { event_time: Some(spec.column.clone()), ..input.clone() };
                 }
                 OperatorKind::Project { .. } | OperatorKind::Join(_) => {
+                    let columns = &operator.output.columns;
+                    operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
+                }
+                OperatorKind::Top(spec) => {
+                    let place = operator.output.columns.pop().filter(|column| Some(&column.name) == spec.place.as_ref());
+                    operator.output.columns = input.columns.iter().cloned().chain(place).collect();
                     let columns = &operator.output.columns;
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
                 }

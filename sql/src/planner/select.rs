@@ -116,6 +116,7 @@ impl Planner<'_> {
             );
             return self.error(path, message);
         }
+        changes.unique &= lost.is_empty();
         changes.key = changes.key.iter().filter_map(|key| selection.renamed.get(key).cloned()).collect();
     }
 

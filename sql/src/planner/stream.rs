@@ -84,6 +84,8 @@ pub(super) struct Changes {
     pub(super) key: Vec<String>,
     /// Whether the replaced row comes too (`-U`).
     pub(super) full: bool,
+    /// Whether at most one row of a key stands at a time.
+    pub(super) unique: bool,
 }
 
 /// What is known of an expression.

@@ -4,6 +4,7 @@
 
 mod join;
 mod process;
+mod top;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -164,6 +165,12 @@ fn check(plan: &Plan) {
                             vertex.name
                         );
                     }
+                }
+                OperatorKind::Top(spec) => {
+                    let read = spec.keys.iter().chain(spec.order.iter().map(|by| &by.column));
+                    assert!(read.into_iter().all(|column| operator.input.column(column).is_some()), "{}", vertex.name);
+                    let columns = operator.input.columns.len() + usize::from(spec.place.is_some());
+                    assert_eq!(operator.output.columns.len(), columns, "{}", vertex.name);
                 }
                 OperatorKind::Join(spec) => {
                     for (side, input) in JoinSide::ALL.into_iter().zip([&operator.input, &spec.right]) {

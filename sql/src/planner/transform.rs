@@ -1,4 +1,5 @@
-//! Transforms: the clauses of one node in their order, where, join, key_by, window, aggregate, having, process, select.
+//! Transforms: the clauses of one node in their order, where, join, key_by, window, aggregate,
+//! having, process, order_by or deduplicate, select.
 
 use levada_common::graph::{GraphWindow, TransformNode};
 use levada_common::ids::Uid;
@@ -18,7 +19,8 @@ impl Planner<'_> {
         let inputs = self.inputs(&node.inputs)?;
         let stages = self.stages.len();
         // A join's, an aggregate's or a function's own parallelism begins behind its exchange; what is before runs where the rows are.
-        let exchanges = node.join.is_some() || node.aggregate.is_some() || node.process.is_some();
+        let keeps_best = node.top.is_some() || node.deduplicate.is_some();
+        let exchanges = node.join.is_some() || node.aggregate.is_some() || node.process.is_some() || keeps_best;
         let before = if exchanges { None } else { wanted };
         let mut stream = self.unite(&path, "inputs", &node.uid, inputs, before)?;
         if !exchanges {
@@ -38,6 +40,9 @@ impl Planner<'_> {
         }
         if let Some(process) = &node.process {
             stream = self.add_process(node, process, stream, wanted)?;
+        }
+        if node.top.is_some() || node.deduplicate.is_some() {
+            stream = self.add_top(node, stream, wanted)?;
         }
         if let Some(columns) = &node.select {
             self.add_select(node, columns, &mut stream);

@@ -32,7 +32,7 @@ line 4: settings.state.backend: \"rokcsdb\" is not known; did you mean \"rocksdb
 line 4: settings.checkpoint.interval: \"10\" has no unit; write a duration such as 10s or 10ms
 line 6: sources.a.watermrk: unknown key \"watermrk\"; did you mean \"watermark\"? keys: watermark, bad_records, parallelism
 line 7: sources.a/b: a name must not contain /
-line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, join, key_by, window, aggregate, having, process, broadcast, select, changelog, bad_records, parallelism
+line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, join, key_by, window, aggregate, having, process, broadcast, order_by, limit, rank, deduplicate, ttl, select, changelog, bad_records, parallelism
 line 9: transforms.t.select.y: an SQL expression is expected, found a list
 line 12: sinks.a: the name \"a\" is taken: sources.a in line 6";
     assert_eq!(errors(document), expected);
@@ -105,11 +105,17 @@ fn clauses_that_make_no_sense_are_refused() {
     let clause = |text: &str| after("select: { word: unnest(split(line)) }", text);
     for (text, expected) in [
         ("window: same", "words.window: a window needs an `aggregate` or a `join`"),
-        ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate` or a `process`"),
+        ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate`, a `process`, an `order_by` or a `deduplicate`"),
         ("having: x > 1", "a condition on rows is a `where`"),
         ("changelog: full", "only a running `aggregate`"),
-        ("order_by: x", "`order_by` is not in this release"),
-        ("limit: 3", "`limit` is not in this release"),
+        ("order_by: x", "words.order_by: `limit` is missing"),
+        ("order_by: [a + b]", "a column, and `desc` behind it or not, is expected, found \"a + b\""),
+        ("limit: 3", "words.limit: `limit` needs an `order_by`"),
+        ("rank: place", "words.rank: `rank` needs an `order_by`"),
+        ("deduplicate: first", "words.deduplicate: `deduplicate` needs a `key_by`"),
+        ("deduplicate: newest", "there are: first, last"),
+        ("deduplicate: { by: arrival }", "`keep` is missing"),
+        ("ttl: 1h", "words.ttl: `ttl` needs a `join`"),
         ("with_ties: true", "`with_ties` is not in this release"),
         ("select: {}", "at least one column"),
         ("select: { _op: 1 }", "reserved for changelogs"),
@@ -129,7 +135,6 @@ fn clauses_that_make_no_sense_are_refused() {
     for (text, expected) in [
         ("join: {}", "words.join: `with` is missing"),
         ("join: { with: [text] }", "words.join: `on` is missing"),
-        ("join: { with: [text], on: [a] }", "words.join: a join needs a `window` beside it, or `within: { from, to }`"),
         ("join: { with: [txt], on: [a], within: { to: 1s } }", "join.with[0]: there is no source or transform \"txt\""),
         ("join: { with: [text], on: [a], within: {} }", "join.within: `from` or `to` is expected"),
         ("join: { with: [text], on: [a], within: { from: 1s } }", "`from` must not be greater than `to`"),
@@ -138,7 +143,7 @@ fn clauses_that_make_no_sense_are_refused() {
         ("join: { with: [text], on: [a], kind: outer, within: { to: 1s } }", "there are: inner, left, right, full, semi, anti"),
         ("join: { with: [text], on: [a], kind: semi, take: { b: b }, within: { to: 1s } }", "leave `take` out"),
         ("join: { right: [text], on: [a], within: { to: 1s } }", "did you mean \"with\""),
-        ("join: { with: [text], on: [a], ttl: 1h, within: { to: 1s } }", "`ttl` is not in this release"),
+        ("join: { with: [text], on: [a], lookup: {} }", "`lookup` is not in this release"),
     ] {
         let message = clause(text);
         assert!(message.contains(expected) && message.starts_with("line 9:"), "{text}: {message}");
@@ -146,6 +151,7 @@ fn clauses_that_make_no_sense_are_refused() {
     let joined = "join: { with: [text], on: [a], within: { to: 1s } }";
     assert!(clause(&format!("{joined}\n    window: same")).contains("a `window` or an interval `within`, not both"));
     assert!(clause(&format!("{joined}\n    key_by: [a]")).contains("the key of a join stands under `on`"));
+    assert!(clause(&format!("{joined}\n    ttl: 1h")).contains("kept until time has passed them; leave `ttl` out"));
     assert!(clause(&format!("{joined}\n    process: f")).contains("a `join` or a `process`, not both"));
     let window = |text: &str| after("key_by: [word]", &format!("window: {text}"));
     for (text, expected) in [

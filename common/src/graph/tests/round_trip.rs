@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::*;
 use crate::declaration::Options;
 use crate::human::HumanDuration;
-use crate::plan::{BackendKind, CheckpointMode, JoinKind, RestartSettings};
+use crate::plan::{BackendKind, CheckpointMode, JoinKind, RestartSettings, TopSpec};
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -141,8 +141,11 @@ fn join() -> impl Strategy<Value = (GraphJoin, Option<GraphWindow>)> {
         let (from_ms, to_ms) = if negative { (-greatest, -least) } else { (-least, greatest) };
         GraphInterval { from_ms, to_ms }
     });
-    let scope =
-        prop_oneof![interval.prop_map(|interval| (Some(interval), None)), window().prop_map(|window| (None, Some(window))),];
+    let scope = prop_oneof![
+        Just((None, None)),
+        interval.prop_map(|interval| (Some(interval), None)),
+        window().prop_map(|window| (None, Some(window))),
+    ];
     let pairs = || prop::collection::btree_map(name(), name(), 1..4).prop_map(|pairs| pairs.into_iter().rev().collect());
     (prop::sample::select(JoinKind::ALL.to_vec()), pairs(), scope, prop::option::of(pairs())).prop_map(
         |(kind, on, (within, window), take)| {
@@ -152,13 +155,20 @@ fn join() -> impl Strategy<Value = (GraphJoin, Option<GraphWindow>)> {
     )
 }
 
+fn top() -> impl Strategy<Value = GraphTop> {
+    let order = prop::collection::btree_map("[a-z_]{1,6}", any::<bool>(), 1..4).prop_map(|order| order.into_iter().collect());
+    (order, 1..=TopSpec::LIMIT_MAX, prop::option::of(name())).prop_map(|(order, limit, rank)| GraphTop { order, limit, rank })
+}
+
 /// What a transform does beside filtering and selecting.
 #[derive(Debug, Clone)]
 enum Work {
     Nothing,
     Group(Option<Vec<String>>, Option<GraphWindow>, Vec<(String, String)>, Option<String>, bool),
     Process(Option<Vec<String>>, String, Options),
-    Join(GraphJoin, Option<GraphWindow>),
+    Join(GraphJoin, Option<GraphWindow>, u64),
+    Top(Option<Vec<String>>, GraphTop, bool),
+    Deduplicate(Vec<String>, GraphDeduplicate, Option<u64>),
 }
 
 /// Clauses of a transform, such that they make sense together.
@@ -169,7 +179,13 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
         Just(Work::Nothing),
         grouped.prop_map(|(keys, window, calls, having, full)| Work::Group(keys, window, calls, having, full)),
         (keys(), text(), options()).prop_map(|(keys, function, options)| Work::Process(keys, function, options)),
-        join().prop_map(|(join, window)| Work::Join(join, window)),
+        (join(), ms(1)).prop_map(|((join, window), ttl)| Work::Join(join, window, ttl)),
+        (keys(), top(), any::<bool>()).prop_map(|(keys, top, full)| Work::Top(keys, top, full)),
+        (prop::collection::btree_set(name(), 1..3), any::<[bool; 2]>(), prop::option::of(ms(1))).prop_map(
+            |(keys, [last, by_event_time], ttl)| {
+                Work::Deduplicate(keys.into_iter().collect(), GraphDeduplicate { last, by_event_time }, ttl)
+            }
+        ),
     ];
     (prop::option::of(text()), work, prop::option::of(columns()), bad_records(), prop::option::of(1u32..=100)).prop_map(
         |(filter, work, select, bad_records, parallelism)| {
@@ -184,6 +200,9 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 having: None,
                 process: None,
                 broadcast: Vec::new(),
+                top: None,
+                deduplicate: None,
+                ttl_ms: None,
                 select,
                 changelog_full: false,
                 bad_records,
@@ -198,7 +217,14 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 Work::Process(key_by, function, options) => {
                     (node.key_by, node.process) = (key_by, Some(GraphProcess { function, options }));
                 }
-                Work::Join(join, window) => (node.join, node.window) = (Some(join), window),
+                Work::Join(join, window, ttl_ms) => {
+                    node.ttl_ms = (window.is_none() && join.within.is_none()).then_some(ttl_ms);
+                    (node.join, node.window) = (Some(join), window);
+                }
+                Work::Top(key_by, top, full) => (node.key_by, node.top, node.changelog_full) = (key_by, Some(top), full),
+                Work::Deduplicate(key_by, deduplicate, ttl_ms) => {
+                    (node.key_by, node.deduplicate, node.ttl_ms) = (Some(key_by), Some(deduplicate), ttl_ms);
+                }
             }
             node
         },

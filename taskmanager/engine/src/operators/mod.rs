@@ -9,6 +9,7 @@ mod join;
 mod process;
 mod project;
 mod rows;
+mod top;
 mod watermark;
 
 use levada_common::plan::{OperatorKind, OperatorSpec};
@@ -33,5 +34,6 @@ pub fn build(
         OperatorKind::Aggregate(aggregate) => aggregate::build(spec, aggregate),
         OperatorKind::Process(process) => process::build(spec, process, functions),
         OperatorKind::Join(join) => join::build(spec, join),
+        OperatorKind::Top(top) => top::build(spec, top),
     }
 }

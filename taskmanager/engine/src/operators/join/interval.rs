@@ -21,13 +21,13 @@ use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use super::indexed::IndexedRows;
-use super::marks::Marks;
 use super::shape::Shape;
 use super::state::{self, Restored};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::aggregate::{Split, Window, WindowSource};
 use crate::operators::event_time::event_times;
+use crate::operators::rows::Marks;
 use closing::Closing;
 use probe::Probe;
 
@@ -203,6 +203,7 @@ impl Operator for IntervalJoin {
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let batch = self.shape.sides[input].rows(batch).map_err(|source| self.shape.kernel(source))?;
         let batch = self.in_time(input, batch)?;
         let reach = self.reach[input];
         for inserted in self.insert(input, &batch, None)? {

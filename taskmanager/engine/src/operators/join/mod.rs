@@ -1,11 +1,11 @@
-//! Joins of two inputs by equal keys: in event-time windows, and within an interval of event time.
+//! Joins of two inputs by equal keys: in event-time windows, within an interval of event time, and of all rows that stand.
 //!
-//! Rows wait in columns, in panes of time that are dropped whole; what meets goes out batch by batch through a cursor, so that
-//! no product is ever held. Must never know changelogs: both sides are rows. Invariant: null meets nothing.
+//! Rows wait in columns, where time matters in panes that are dropped whole; what meets goes out batch by batch through a cursor,
+//! so that no product is ever held. Invariant: null meets nothing.
 
 mod indexed;
 mod interval;
-mod marks;
+mod regular;
 mod shape;
 mod state;
 mod window;
@@ -25,6 +25,7 @@ pub(super) fn build(spec: &OperatorSpec, join: &JoinSpec) -> Result<Box<dyn Oper
     let shape = Arc::new(Shape::new(spec, join)?);
     Ok(match join.scope {
         JoinScope::Tumbling { .. } | JoinScope::Same => Box::new(window::WindowJoin::new(shape)),
+        JoinScope::Standing { ttl_ms, .. } => Box::new(regular::RegularJoin::new(shape, ttl_ms)),
         JoinScope::Within { from_ms, to_ms } => Box::new(interval::IntervalJoin::new(shape, from_ms, to_ms)),
     })
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, Int8Array};
+use arrow::compute::kernels::zip::zip;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::plan::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorSpec};
-use levada_common::types::StreamSchema;
+use levada_common::types::{Column, StreamSchema};
 use levada_state::format::KEY_PREFIX;
+use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
 
 use crate::error::EngineError;
@@ -26,7 +28,13 @@ pub(super) struct Side {
     pub(super) time: Option<usize>,
     /// Where its windows come from, where rows meet in one.
     pub(super) windows: Option<WindowSource>,
-    /// Schema of its batches.
+    /// Places in a batch of the columns that are kept: the others are read by no one here.
+    places: Vec<usize>,
+    /// Whether batches carry `_op` before their columns.
+    is_changelog: bool,
+    /// Places of the unique key's columns, on a changelog; as all below, among the kept columns.
+    unique: Option<Vec<usize>>,
+    /// Schema of the kept columns.
     pub(super) input: SchemaRef,
     /// Its state.
     pub(super) state: StateMeta,
@@ -34,12 +42,14 @@ pub(super) struct Side {
     pub(super) pieces: SchemaRef,
     /// For each column of a piece but the marks, its place in the input.
     pub(super) saved: Vec<usize>,
-    /// Whether pieces end with a column of marks.
+    /// Whether pieces end with a column of marks; before it they have one that says since when rows stand, where they have a time to
+    /// live.
     pub(super) saves_marks: bool,
 }
 
 impl Side {
-    fn new(uid: &Uid, join: &JoinSpec, side: JoinSide, input: &StreamSchema) -> Result<Self, String> {
+    fn new(uid: &Uid, join: &JoinSpec, side: JoinSide, given: &StreamSchema) -> Result<Self, String> {
+        let input = &join.kept(side, given);
         let place = |name: &String| {
             input.batch_index(name).ok_or_else(|| format!("no column \"{name}\" on the {} side", side.state_name()))
         };
@@ -50,6 +60,7 @@ impl Side {
             place(time.ok_or_else(|| format!("no event time on the {} side", side.state_name()))?)
         };
         let (time, windows) = match join.scope {
+            JoinScope::Standing { .. } => (None, None),
             JoinScope::Within { .. } => (Some(event_time()?), None),
             JoinScope::Tumbling { size_ms, offset_ms } => {
                 (None, Some(WindowSource::Tumbling { time: event_time()?, size_ms: size_ms.max(1), offset_ms }))
@@ -60,29 +71,61 @@ impl Side {
             }
         };
         let arrow = input.to_arrow();
-        let declaration = join.state(side, input);
+        let declaration = join.state(side, given);
+        let place_given =
+            |column: &Column| given.batch_index(&column.name).ok_or_else(|| format!("no column \"{}\"", column.name));
+        let places = input.columns.iter().map(place_given).collect::<Result<Vec<_>, _>>()?;
+        let unique = join.unique(side).map(|unique| unique.iter().map(place).collect::<Result<Vec<_>, _>>()).transpose()?;
+        let ttl = declaration.schema.ttl.then(|| Field::new(TTL_COLUMN, DataType::Timestamp(TimeUnit::Millisecond, None), false));
         let key = |at: &usize| {
             Field::new(format!("{KEY_PREFIX}{}", arrow.field(*at).name()), arrow.field(*at).data_type().clone(), true)
         };
-        let values = declaration.schema.values.iter().map(levada_common::types::Column::to_field);
+        let mut values: Vec<Field> = declaration.schema.values.iter().map(Column::to_field).collect();
+        let mark = join.mark(side).and_then(|_| values.pop());
         let others = (0..arrow.fields().len()).filter(|at| !keys.contains(at));
         let saved = keys.iter().copied().chain(others).collect();
-        let pieces = Arc::new(Schema::new(keys.iter().map(key).chain(values).collect::<Vec<_>>()));
+        let pieces = Arc::new(Schema::new(keys.iter().map(key).chain(values).chain(ttl).chain(mark).collect::<Vec<_>>()));
         let (name, kind) = (declaration.name, declaration.kind);
         Ok(Self {
             key_types: keys.iter().map(|at| arrow.field(*at).data_type().clone()).collect(),
             keys,
+            places,
+            is_changelog: given.changelog,
+            unique,
             time,
             windows,
             input: arrow,
             state: StateMeta { uid: uid.clone(), name, kind, schema: Arc::new(declaration.schema) },
             pieces,
             saved,
-            saves_marks: join.saves_marks(side),
+            saves_marks: join.mark(side).is_some(),
         })
     }
 
-    /// A batch of the input with these columns.
+    /// What each row does, on a changelog, and the columns of a batch that are kept.
+    pub(super) fn split(&self, batch: &RecordBatch) -> (Option<ArrayRef>, Vec<ArrayRef>) {
+        let ops = self.is_changelog.then(|| Arc::clone(batch.column(0)));
+        (ops, self.places.iter().map(|at| Arc::clone(batch.column(*at))).collect())
+    }
+
+    /// The types of the unique key, on a changelog.
+    pub(super) fn unique_types(&self) -> Option<Vec<DataType>> {
+        let unique = self.unique.as_ref()?;
+        Some(unique.iter().map(|at| self.input.field(*at).data_type().clone()).collect())
+    }
+
+    /// The unique key's columns, on a changelog.
+    pub(super) fn unique_keys(&self, columns: &[ArrayRef]) -> Option<Vec<ArrayRef>> {
+        let unique = self.unique.as_ref()?;
+        Some(unique.iter().map(|at| Arc::clone(&columns[*at])).collect())
+    }
+
+    /// The rows of a batch that is no changelog, in the columns that are kept.
+    pub(super) fn rows(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+        if batch.num_columns() == self.places.len() { Ok(batch) } else { batch.project(&self.places) }
+    }
+
+    /// A batch of the kept columns.
     pub(super) fn batch(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch, ArrowError> {
         RecordBatch::try_new(Arc::clone(&self.input), columns)
     }
@@ -114,6 +157,9 @@ pub(super) struct Shape {
     pub(super) sides: [Side; 2],
     /// Schema of what is given.
     pub(super) output: SchemaRef,
+    is_changelog: bool,
+    /// What makes its state smaller.
+    pub(super) remedy: &'static str,
     origins: Vec<Origin>,
 }
 
@@ -124,8 +170,8 @@ impl Shape {
         let [left, right] = JoinSide::ALL.map(|side| Side::new(&spec.uid, join, side, inputs[side as usize]));
         let sides = [left.map_err(invariant)?, right.map_err(invariant)?];
         let place = |side: JoinSide, name: &String| {
-            let found = inputs[side as usize].batch_index(name);
-            found.ok_or_else(|| invariant(format!("no column \"{name}\" on the {} side", side.state_name())))
+            let found = sides[side as usize].input.index_of(name);
+            found.map_err(|_| invariant(format!("no column \"{name}\" on the {} side", side.state_name())))
         };
         let origin = |column: &JoinColumn| {
             Ok(match column {
@@ -141,12 +187,27 @@ impl Shape {
             })
         };
         let origins = join.columns.iter().map(origin).collect::<Result<Vec<_>, EngineError>>()?;
-        let output = spec.output.to_arrow();
-        if output.fields().len() != origins.len() {
-            let (planned, known) = (output.fields().len(), origins.len());
+        let remedy = match join.scope {
+            JoinScope::Standing { .. } => "set a shorter `ttl`",
+            JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => {
+                "make the join's window or interval shorter"
+            }
+        };
+        let (output, is_changelog) = (spec.output.to_arrow(), spec.output.changelog);
+        if spec.output.columns.len() != origins.len() {
+            let (planned, known) = (spec.output.columns.len(), origins.len());
             return Err(invariant(format!("the output has {planned} columns in the plan, {known} in the engine")));
         }
-        Ok(Self { uid: spec.uid.clone(), clause: spec.clause.clone(), kind: join.kind, sides, output, origins })
+        Ok(Self {
+            uid: spec.uid.clone(),
+            clause: spec.clause.clone(),
+            kind: join.kind,
+            sides,
+            output,
+            is_changelog,
+            remedy,
+            origins,
+        })
     }
 
     /// A batch of the output: `rows` rows made of a part of each side.
@@ -156,16 +217,37 @@ impl Shape {
         };
         let columns = self.origins.iter().map(|origin| match origin {
             Origin::Side(side, at) => self.column(*side, *at, parts[*side], rows),
-            Origin::Key(places) => {
-                let side = usize::from(!parts[0].is_there());
-                self.column(side, places[side], parts[side], rows)
-            }
+            Origin::Key(places) => self.key(*places, parts, rows),
             Origin::WindowStart => of_window(|window, rows| window.columns(rows).0),
             Origin::WindowEnd => of_window(|window, rows| window.columns(rows).1),
             Origin::WindowTime => of_window(Window::time_column),
         });
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
+    }
+
+    /// A batch of changes: what each does, and a part of each side.
+    pub(super) fn changes(&self, ops: &[i8], parts: [&Part<'_>; 2]) -> Result<RecordBatch, EngineError> {
+        let rows = ops.len();
+        let columns = self.origins.iter().map(|origin| match origin {
+            Origin::Side(side, at) => self.column(*side, *at, parts[*side], rows),
+            Origin::Key(places) => self.key(*places, parts, rows),
+            Origin::WindowStart | Origin::WindowEnd | Origin::WindowTime => Err(self.invariant("the join is in no window")),
+        });
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let ops = self.is_changelog.then(|| Arc::new(Int8Array::from(ops.to_vec())) as ArrayRef);
+        let columns = ops.into_iter().chain(columns).collect();
+        RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
+    }
+
+    /// A column of the key: the left row's where there is one, else the right row's.
+    fn key(&self, places: [usize; 2], parts: [&Part<'_>; 2], rows: usize) -> Result<ArrayRef, EngineError> {
+        let of = |side: usize| self.column(side, places[side], parts[side], rows);
+        match (parts[0].is_there(), parts[0].presence()) {
+            (false, _) => of(1),
+            (true, None) => of(0),
+            (true, Some(is_there)) => zip(&is_there, &of(0)?, &of(1)?).map_err(|source| self.kernel(source)),
+        }
     }
 
     fn column(&self, side: usize, at: usize, part: &Part<'_>, rows: usize) -> Result<ArrayRef, EngineError> {

@@ -11,13 +11,13 @@ use levada_common::checkpoint::StateKind;
 use levada_common::keys::KeyGroupRange;
 use levada_common::planned_state::WATERMARK;
 use levada_state::keyed::HeapShare;
+use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::{StatePart, ready};
 
-use super::marks::Marks;
 use super::shape::{Shape, Side};
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups};
-use crate::operators::rows::RowBuffer;
+use crate::operators::rows::{Marks, RowBuffer};
 use crate::task::entries;
 
 /// Appends the pieces of a pane's rows.
@@ -45,7 +45,9 @@ pub(super) fn parts(shape: &Shape, pieces: [Vec<RecordBatch>; 2], watermark: i64
 pub(super) struct RestoredRows {
     /// The columns of the side's input.
     pub(super) columns: Vec<ArrayRef>,
-    /// Which of them have met one, where that was saved.
+    /// Since when they stand, where that was saved.
+    pub(super) since: Option<ArrayRef>,
+    /// What was noted of each row, where that was saved.
     pub(super) marks: Option<BooleanArray>,
 }
 
@@ -95,7 +97,7 @@ fn refuse(shape: &Shape, state: &str, reason: String) -> EngineError {
 /// The columns of a restored batch in the order of the input.
 fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
     let mut columns: Vec<Option<ArrayRef>> = vec![None; side.input.fields().len()];
-    let mut marks = None;
+    let (mut since, mut marks) = (None, None);
     for (at, field) in side.pieces.fields().iter().enumerate() {
         let column = batch.column_by_name(field.name()).ok_or_else(|| format!("it has no column \"{}\"", field.name()))?;
         if column.data_type() != field.data_type() {
@@ -107,11 +109,12 @@ fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
         }
         match side.saved.get(at) {
             Some(place) => columns[*place] = Some(Arc::clone(column)),
+            None if field.name() == TTL_COLUMN => since = Some(Arc::clone(column)),
             None => marks = Some(column.as_boolean().clone()),
         }
     }
     let columns = columns.into_iter().collect::<Option<Vec<_>>>().ok_or("a column of the input is not saved")?;
-    Ok(RestoredRows { columns, marks })
+    Ok(RestoredRows { columns, since, marks })
 }
 
 /// Notes how much each side holds.
@@ -128,6 +131,6 @@ pub(super) fn charge(shape: &Shape, share: &mut HeapShare, bytes: [usize; 2]) ->
         bytes: bytes[largest],
         used: share.budget().used(),
         limit: share.budget().limit(),
-        remedy: "make the join's window or interval shorter",
+        remedy: shape.remedy,
     })
 }

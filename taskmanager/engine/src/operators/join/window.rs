@@ -18,13 +18,12 @@ use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use super::indexed::IndexedRows;
-use super::marks::Marks;
 use super::shape::Shape;
 use super::state::{self, Restored};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::aggregate::Window;
-use crate::operators::rows::{NO_ROW, Part, RowBuffer};
+use crate::operators::rows::{Marks, NO_ROW, Part, RowBuffer};
 
 /// A join in event-time windows.
 ///
@@ -116,6 +115,7 @@ impl Operator for WindowJoin {
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let batch = self.shape.sides[input].rows(batch).map_err(|source| self.shape.kernel(source))?;
         let late = self.take_in(input, &batch)?;
         if late > 0 {
             let (context, _) = self.running.as_ref().expect("an operator is opened first");

@@ -1,9 +1,20 @@
-//! Rows in columns that operators keep, and their way out.
+//! Rows in columns that operators keep: a buffer that only grows, a heap out of which rows go one by one, lists of rows by key, and
+//! the way out of all of them.
 //!
-//! Must never know what a column means, nor keys.
+//! Must never know what a column means.
 
 mod buffer;
+mod heap;
+mod lists;
+mod marks;
 mod part;
+mod saving;
+mod sweep;
 
 pub(super) use buffer::{NO_ROW, RowBuffer};
+pub(super) use heap::RowHeap;
+pub(super) use lists::RowLists;
+pub(super) use marks::Marks;
 pub(super) use part::Part;
+pub(super) use saving::Saving;
+pub(super) use sweep::Sweep;

@@ -1,11 +1,11 @@
 //! Rows on their way out, column by column.
 
-use arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array, new_null_array};
 use arrow::compute::{interleave, take};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 
-use super::{NO_ROW, RowBuffer};
+use super::{NO_ROW, RowBuffer, RowHeap};
 
 /// What rows that go out have of one side.
 pub(in crate::operators) enum Part<'a> {
@@ -28,6 +28,22 @@ impl<'a> Part<'a> {
     pub(in crate::operators) fn kept(buffer: &'a RowBuffer, rows: &[u32]) -> Self {
         let chunks = buffer.chunks().iter().map(|chunk| chunk.columns.as_slice()).collect();
         Self::Kept { chunks, places: buffer.places(rows), has_nulls: rows.contains(&NO_ROW) }
+    }
+
+    /// These rows of a heap; `NO_ROW` gives nulls.
+    pub(in crate::operators) fn in_heap(heap: &'a RowHeap, rows: &[u32]) -> Self {
+        let (chunks, places) = heap.places(rows);
+        Self::Kept { chunks, places, has_nulls: rows.contains(&NO_ROW) }
+    }
+
+    /// Which rows of it are there, where some are not.
+    pub(in crate::operators) fn presence(&self) -> Option<BooleanArray> {
+        match self {
+            Self::Kept { chunks, places, has_nulls: true } => {
+                Some(places.iter().map(|(chunk, _)| Some(*chunk < chunks.len())).collect())
+            }
+            _ => None,
+        }
     }
 
     /// Whether it has rows.

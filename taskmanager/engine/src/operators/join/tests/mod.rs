@@ -3,4 +3,5 @@
 mod intervals;
 mod restore;
 mod rig;
+mod standing;
 mod windows;

@@ -96,14 +96,14 @@ fn late_rows_stay_late_after_a_restore() {
 
 #[test]
 fn another_join_refuses_the_state() {
-    let mut rig = Rig::new(&spec(JoinKind::Left, JoinScope::Within { from_ms: 0, to_ms: 5 }, true));
+    let mut rig = Rig::new(&spec(JoinKind::Left, JoinScope::Within { from_ms: 0, to_ms: 5 }, false));
     rig.process(JoinSide::Left, &[Row { key: Some(1), time: 9, id: 1 }]).unwrap();
     let restored = rig.snapshot();
-    let other = spec(JoinKind::Left, JoinScope::Within { from_ms: 0, to_ms: 5 }, false);
+    let other = spec(JoinKind::Left, JoinScope::Within { from_ms: 0, to_ms: 5 }, true);
     let opened = Rig::try_open(&other, restored, KeyGroupRange::all(MAX_PARALLELISM), HeapBudget::unlimited());
     match opened {
         Err(error @ EngineError::Restore { .. }) => {
-            assert_eq!(error.to_string(), "node \"pairs\": state \"left\" cannot be restored: it has no column \"s\"");
+            assert_eq!(error.to_string(), "node \"pairs\": state \"left\" cannot be restored: it has no column \"key.s\"");
         }
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it took another key's state"),

@@ -259,7 +259,7 @@ impl Rig {
     }
 }
 
-fn stored(part: StatePart) -> RestoredState {
+pub(super) fn stored(part: StatePart) -> RestoredState {
     let mut bytes = Vec::new();
     let (meta, pieces) = part.into_pieces().expect("pieces");
     encode(&meta, MAX_PARALLELISM, pieces, SizeLimit { bytes_max: None }, &mut bytes).expect("it is encoded");

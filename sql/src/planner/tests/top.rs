@@ -1,0 +1,69 @@
+//! Regular joins, running top-N and deduplication: what they give, and what they refuse.
+
+use super::*;
+
+fn job(transforms: &str, last: &str) -> String {
+    format!(
+        "
+version: 1
+name: best
+sources:
+  rows: {{ rows: {{ columns: {{ a: INT64, k: STRING, ts: TIMESTAMP, l: LIST(STRING) }} }}, watermark: {{ column: ts }} }}
+  others: {{ rows: {{ columns: {{ k: STRING, x: INT64 }} }} }}
+transforms:
+  totals: {{ inputs: [rows], key_by: [k], aggregate: {{ n: count(*) }} }}
+  pairs: {{ inputs: [rows], key_by: [k, a], aggregate: {{ n: count(*) }} }}
+{transforms}
+sinks:
+  out: {{ inputs: [{last}], file: {{}} }}
+  rest: {{ inputs: [totals], file: {{}} }}
+  more: {{ inputs: [pairs], file: {{}} }}
+  last: {{ inputs: [others], file: {{}} }}
+"
+    )
+}
+
+#[test]
+fn plans_of_what_stands() {
+    let cases = [
+        "  t: { inputs: [rows], key_by: [k], order_by: [a desc, ts], limit: 3, rank: place, select: { k: k, place: place, a: a } }",
+        "  t: { inputs: [rows], key_by: [k], order_by: [a desc], limit: 3, ttl: 1h }",
+        "  t: { inputs: [rows], order_by: [a], limit: 1, changelog: full }",
+        "  t: { inputs: [rows], key_by: [k], deduplicate: first }\n  u: { inputs: [t], key_by: [k], window: { tumbling: { size: 1s } }, aggregate: { n: count(*) } }",
+        "  t: { inputs: [rows], key_by: [k], deduplicate: { keep: last, by: event_time }, ttl: 1d }",
+        "  t: { inputs: [rows], join: { with: [others], on: [k] }, ttl: 1h, select: { a: a, x: x } }",
+        "  t: { inputs: [rows], join: { with: [others], kind: full, on: [k] } }",
+        "  t: { inputs: [pairs], join: { with: [totals], kind: left, on: [k], take: { all: n } } }",
+    ];
+    let mut text = String::new();
+    for case in cases {
+        let last = if case.contains("  u: ") { "u" } else { "t" };
+        text.push_str(&explain(&planned(&job(case, last), 2)));
+        text.push('\n');
+    }
+    golden("standing", &text);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let cases = [
+        ("inputs: [rows], key_by: [k], order_by: [b], limit: 1", "order_by: column \"b\" not found"),
+        ("inputs: [rows], key_by: [k], order_by: [l], limit: 1", "cannot order by \"l\", which is LIST(STRING)"),
+        ("inputs: [rows], key_by: [k], order_by: [a], limit: 1, rank: k", "rank: the input has a column \"k\""),
+        ("inputs: [totals], key_by: [k], order_by: [n], limit: 1", "`order_by` takes rows, not changes"),
+        ("inputs: [others], key_by: [k], deduplicate: { keep: last, by: event_time }", "there is no event time to go by"),
+        ("inputs: [totals], key_by: [k], deduplicate: last", "`deduplicate` takes rows, not changes"),
+        (
+            "inputs: [rows], join: { with: [totals], on: { a: n }, take: { m: n } }",
+            "and its \"n\" may change; join on columns of its key",
+        ),
+    ];
+    for (clauses, part) in cases {
+        let errors = planned_at(&job(&format!("  t: {{ {clauses} }}"), "t"), 2).expect_err(clauses);
+        assert!(errors.contains(part), "{clauses}\n{errors}");
+    }
+    let loose =
+        "  s: { inputs: [rows], key_by: [k], order_by: [a], limit: 3 }\n  t: { inputs: [s], join: { with: [others], on: [k] } }";
+    let errors = planned_at(&job(loose, "t"), 2).expect_err(loose);
+    assert!(errors.contains("rows have no key of their own"), "{errors}");
+}

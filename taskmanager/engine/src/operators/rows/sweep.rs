@@ -1,0 +1,73 @@
+//! When rows of a heap are looked through for those whose time to live is over: all of them in rounds, a few blocks at a time.
+//!
+//! A row is kept for at least its time to live, and is gone a round later at the latest. Must never know a clock: it is told.
+
+/// Rounds in a time to live.
+const ROUNDS_PER_TTL: i64 = 16;
+
+/// Blocks that are looked through in one call, about half a millisecond.
+const BLOCKS_PER_CALL: usize = 4;
+
+/// The rounds of one heap.
+#[derive(Debug)]
+pub(in crate::operators) struct Sweep {
+    ttl_ms: i64,
+    now_ms: i64,
+    /// The next block of a round that goes on.
+    next: Option<usize>,
+    /// When the next round begins.
+    due_ms: i64,
+}
+
+impl Sweep {
+    /// For rows that live so long, at least a millisecond.
+    pub(in crate::operators) fn new(ttl_ms: i64) -> Self {
+        Self { ttl_ms: ttl_ms.max(1), now_ms: i64::MIN, next: None, due_ms: i64::MIN }
+    }
+
+    /// What processing time is, which never goes back.
+    pub(in crate::operators) fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    /// Processing time is `time_ms`. Answers the blocks, of `blocks`, to be looked through now.
+    pub(in crate::operators) fn tick(&mut self, time_ms: i64, blocks: usize) -> std::ops::Range<usize> {
+        self.now_ms = self.now_ms.max(time_ms);
+        if self.next.is_none() && self.now_ms >= self.due_ms {
+            self.due_ms = self.now_ms.saturating_add((self.ttl_ms / ROUNDS_PER_TTL).max(1));
+            self.next = Some(0);
+        }
+        let Some(start) = self.next else { return 0..0 };
+        let end = blocks.min(start + BLOCKS_PER_CALL);
+        self.next = (end < blocks).then_some(end);
+        start.min(end)..end
+    }
+
+    /// When it wants to be told the time again.
+    pub(in crate::operators) fn next_tick(&self) -> i64 {
+        if self.next.is_some() { self.now_ms.saturating_add(1) } else { self.due_ms.max(self.now_ms.saturating_add(1)) }
+    }
+
+    /// Whether a row that came at `since_ms` has lived its time.
+    pub(in crate::operators) fn is_over(&self, since_ms: i64) -> bool {
+        since_ms.saturating_add(self.ttl_ms) <= self.now_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_is_looked_through_once_a_round() {
+        let mut sweep = Sweep::new(1_600);
+        let mut seen = Vec::new();
+        for time in 0..100 {
+            seen.extend(sweep.tick(time, 10));
+            assert!(sweep.next_tick() > time);
+        }
+        assert_eq!(seen, (0..10).collect::<Vec<_>>());
+        assert_eq!((sweep.tick(100, 10), sweep.next_tick()), (0..4, 101));
+        assert!(!sweep.is_over(-1_499) && sweep.is_over(-1_500));
+    }
+}

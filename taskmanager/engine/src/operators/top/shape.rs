@@ -1,0 +1,194 @@
+//! What one top-N looks at and what it gives: columns by place, the encoded order, schemas.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BinaryArray, UInt32Array};
+use arrow::compute::{SortOptions, take_record_batch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use arrow::row::{RowConverter, SortField};
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_common::plan::{OperatorSpec, TopSpec};
+use levada_state::format::KEY_PREFIX;
+use levada_state::row_codec::TTL_COLUMN;
+use levada_state::snapshot::StateMeta;
+
+use crate::error::EngineError;
+use crate::operator::{RestoredState, in_groups};
+use crate::operators::rows::Part;
+
+/// A top-N, resolved against its input.
+pub(super) struct Shape {
+    pub(super) uid: Uid,
+    clause: String,
+    keys: Vec<usize>,
+    pub(super) key_types: Vec<DataType>,
+    order: Vec<usize>,
+    encoder: RowConverter,
+    pub(super) limit: u32,
+    pub(super) changelog_full: bool,
+    /// Rows that are in stay in: what comes in goes out as it came.
+    pub(super) is_append: bool,
+    places: bool,
+    /// Places in the input of what is kept of a row.
+    kept: Vec<usize>,
+    /// Place of the encoded order among the kept columns.
+    pub(super) order_place: usize,
+    input: SchemaRef,
+    output: SchemaRef,
+    pub(super) state: StateMeta,
+    /// Schema of a snapshot's pieces.
+    pub(super) pieces: SchemaRef,
+    /// For each of its columns, its place among the kept ones.
+    pub(super) saved: Vec<usize>,
+}
+
+/// Rows that a snapshot had.
+pub(super) struct RestoredRows {
+    /// The columns of the input; those that are not kept have no values that matter.
+    pub(super) columns: Vec<ArrayRef>,
+    /// When they arrived, and since when they stand where that was saved.
+    pub(super) stamps: Vec<ArrayRef>,
+}
+
+impl Shape {
+    pub(super) fn new(spec: &OperatorSpec, top: &TopSpec) -> Result<Self, EngineError> {
+        let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
+        let place =
+            |name: &String| spec.input.batch_index(name).ok_or_else(|| invariant(format!("no column \"{name}\" in the input")));
+        let keys = top.keys.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        let order = top.order.iter().map(|by| place(&by.column)).collect::<Result<Vec<_>, _>>()?;
+        let input = spec.input.to_arrow();
+        let data_type = |at: &usize| input.field(*at).data_type().clone();
+        let fields = order.iter().zip(&top.order).map(|(at, by)| {
+            // Null is the least value.
+            SortField::new_with_options(data_type(at), SortOptions { descending: by.descending, nulls_first: !by.descending })
+        });
+        // Of equal rows the one that came first is better, or the one that came last: no two are equal.
+        let arrival = SortOptions { descending: top.newest_wins, nulls_first: true };
+        let fields = fields.chain([SortField::new_with_options(DataType::Int64, arrival)]);
+        let encoder = RowConverter::new(fields.collect()).map_err(|error| invariant(error.to_string()))?;
+        let is_append = top.is_append();
+        let others = (0..input.fields().len()).filter(|at| !keys.contains(at));
+        let kept: Vec<usize> = if is_append { keys.clone() } else { keys.iter().copied().chain(others).collect() };
+        let declaration = top.state(&spec.input);
+        let key_field = |at: &usize| Field::new(format!("{KEY_PREFIX}{}", input.field(*at).name()), data_type(at), true);
+        let values = kept[keys.len()..].iter().map(|at| input.field(*at).clone());
+        let ttl = top.ttl_ms.map(|_| Field::new(TTL_COLUMN, DataType::Timestamp(TimeUnit::Millisecond, None), false));
+        let arrival = Field::new(TopSpec::ARRIVAL, DataType::Int64, false);
+        // Behind what is kept of a row stand its order, when it arrived, and since when it stands; the order is not saved.
+        let saved = (0..kept.len()).chain([kept.len() + 1]).chain(ttl.as_ref().map(|_| kept.len() + 2)).collect();
+        let fields = keys.iter().map(key_field).chain(values).chain([arrival]).chain(ttl);
+        let pieces = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Ok(Self {
+            uid: spec.uid.clone(),
+            clause: spec.clause.clone(),
+            key_types: keys.iter().map(data_type).collect(),
+            keys,
+            order,
+            encoder,
+            limit: top.limit,
+            changelog_full: top.changelog_full,
+            is_append,
+            places: top.place.is_some(),
+            order_place: kept.len(),
+            kept,
+            output: spec.output.to_arrow(),
+            state: StateMeta {
+                uid: spec.uid.clone(),
+                name: declaration.name,
+                kind: declaration.kind,
+                schema: Arc::new(declaration.schema),
+            },
+            input,
+            pieces,
+            saved,
+        })
+    }
+
+    /// Whether rows go out with their place.
+    pub(super) fn has_places(&self) -> bool {
+        self.places
+    }
+
+    /// The key columns of rows.
+    pub(super) fn keys(&self, columns: &[ArrayRef]) -> Vec<ArrayRef> {
+        self.keys.iter().map(|at| Arc::clone(&columns[*at])).collect()
+    }
+
+    /// The columns of rows that are kept.
+    pub(super) fn stored(&self, columns: &[ArrayRef]) -> Vec<ArrayRef> {
+        self.kept.iter().map(|at| Arc::clone(&columns[*at])).collect()
+    }
+
+    /// What rows are ordered by, as bytes: the better, the less.
+    pub(super) fn orders(&self, columns: &[ArrayRef], arrivals: &ArrayRef) -> Result<BinaryArray, EngineError> {
+        let order = self.order.iter().map(|at| &columns[*at]);
+        let columns: Vec<ArrayRef> = order.chain([arrivals]).map(Arc::clone).collect();
+        let rows = self.encoder.convert_columns(&columns).map_err(|source| self.kernel(source))?;
+        rows.try_into_binary().map_err(|source| self.kernel(source))
+    }
+
+    /// These rows of a batch, as they came.
+    pub(super) fn rows(&self, batch: &RecordBatch, rows: &[u32]) -> Result<RecordBatch, EngineError> {
+        let taken = take_record_batch(batch, &UInt32Array::from(rows.to_vec())).map_err(|source| self.kernel(source))?;
+        RecordBatch::try_new(Arc::clone(&self.output), taken.columns().to_vec()).map_err(|source| self.kernel(source))
+    }
+
+    /// Changes of these rows.
+    pub(super) fn changes(&self, ops: ArrayRef, rows: &Part<'_>, places: ArrayRef) -> Result<RecordBatch, EngineError> {
+        let count = ops.len();
+        let column = |at: usize| {
+            let place = self.kept.iter().position(|kept| *kept == at).expect("every column of a row is kept");
+            rows.column(place, self.input.field(at).data_type(), count).map_err(|source| self.kernel(source))
+        };
+        let columns = (0..self.input.fields().len()).map(column).collect::<Result<Vec<_>, _>>()?;
+        let columns = std::iter::once(ops).chain(columns).chain(self.places.then_some(places)).collect();
+        RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
+    }
+
+    /// The rows of a snapshot that are in these key groups.
+    ///
+    /// Errors: `Restore` where another state, column or type was saved than this top-N has.
+    pub(super) fn restored(&self, groups: KeyGroupRange, restored: &[RestoredState]) -> Result<Vec<RestoredRows>, EngineError> {
+        let mut rows = Vec::new();
+        for state in restored {
+            let refuse = |reason: String| EngineError::Restore { uid: self.uid.clone(), state: state.name.clone(), reason };
+            if state.name != self.state.name {
+                return Err(refuse(format!("this operator's state is \"{}\"", self.state.name)));
+            }
+            for batch in &state.batches {
+                let batch = in_groups(batch, groups).map_err(refuse)?;
+                if batch.num_rows() > 0 {
+                    rows.push(self.columns(&batch).map_err(refuse)?);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn columns(&self, batch: &RecordBatch) -> Result<RestoredRows, String> {
+        let nothing = |field: &Arc<Field>| arrow::array::new_null_array(field.data_type(), batch.num_rows());
+        let mut columns: Vec<ArrayRef> = self.input.fields().iter().map(nothing).collect();
+        let mut stamps = Vec::new();
+        for (at, field) in self.pieces.fields().iter().enumerate() {
+            let column = batch.column_by_name(field.name()).ok_or_else(|| format!("it has no column \"{}\"", field.name()))?;
+            if column.data_type() != field.data_type() {
+                let (name, found, expected) = (field.name(), column.data_type(), field.data_type());
+                return Err(format!("column \"{name}\" is {found} in it, {expected} in the job"));
+            }
+            match self.kept.get(at) {
+                Some(place) => columns[*place] = Arc::clone(column),
+                None => stamps.push(Arc::clone(column)),
+            }
+        }
+        Ok(RestoredRows { columns, stamps })
+    }
+
+    /// An Arrow kernel failed.
+    pub(super) fn kernel(&self, source: ArrowError) -> EngineError {
+        EngineError::Kernel { uid: self.uid.clone(), clause: self.clause.clone(), source }
+    }
+}
