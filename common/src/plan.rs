@@ -5,6 +5,7 @@
 
 mod join;
 mod top;
+mod window;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,7 @@ use crate::types::{Column, LogicalType, StreamSchema};
 
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
 pub use top::TopSpec;
+pub use window::{SessionGap, WindowSpec};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
 pub const PLAN_VERSION: u32 = 1;
@@ -326,6 +328,8 @@ impl AggregateSpec {
         match (self.phase, &self.window) {
             (AggregatePhase::Partial, _) => None,
             (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Some("panes"),
+            (_, WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }) => Some("slices"),
+            (_, WindowSpec::Session { .. }) => Some("sessions"),
             (_, WindowSpec::Running | WindowSpec::Global) => Some("aggregate"),
         }
     }
@@ -336,30 +340,11 @@ impl AggregateSpec {
         StateSchema {
             shape: StateShape::Accumulators,
             keys: self.keys.iter().filter_map(key).collect(),
-            windowed: matches!(self.window, WindowSpec::Tumbling { .. } | WindowSpec::Same),
+            windowed: self.window.is_windowed(),
             values: state_columns(&self.calls),
             ..StateSchema::default()
         }
     }
-}
-
-/// Over what rows are grouped beside the key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WindowSpec {
-    /// No window: every batch's change of a group is emitted; the output is a changelog.
-    Running,
-    /// `[start, start + size)`, start = floor((time − offset) / size) · size + offset.
-    Tumbling {
-        /// Length in milliseconds, at least 1.
-        size_ms: i64,
-        /// Shift in milliseconds, 0 ≤ offset < size.
-        offset_ms: i64,
-    },
-    /// The input's own window, from its columns `window_start` and `window_end`.
-    Same,
-    /// Everything, fired at the end of data; the output is append.
-    Global,
 }
 
 /// Which half of a two-phase aggregation an operator is.

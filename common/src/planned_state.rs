@@ -4,7 +4,7 @@
 
 use crate::checkpoint::StateKind;
 use crate::ids::{Uid, VertexId};
-use crate::plan::{AggregateSpec, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, Vertex, WindowSpec};
+use crate::plan::{AggregateSpec, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, Vertex};
 use crate::state_schema::StateSchema;
 
 /// Name of a source's positions.
@@ -105,7 +105,7 @@ fn of_join(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, 
 fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
     let Some(name) = spec.state_name() else { return Vec::new() };
     let mut states = vec![(name.to_string(), StateKind::Keyed, spec.state_schema(&operator.input))];
-    if !matches!(spec.window, WindowSpec::Running | WindowSpec::Global) {
+    if spec.window.is_windowed() {
         // Every subtask needs it, however many there were.
         states.push((WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default()));
     }

@@ -28,7 +28,8 @@ pub struct Query {
 }
 
 /// The queries that there are.
-pub const NAMES: [&str; 13] = ["q0", "q1", "q2", "q3", "q7", "q7k", "q8", "q9", "q12e", "q18", "q19", "q20", "words"];
+pub const NAMES: [&str; 15] =
+    ["q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12e", "q18", "q19", "q20", "words"];
 
 const HIGHEST_BID: &str = "order by price desc, dateTime, auction, bidder";
 
@@ -119,6 +120,19 @@ impl Query {
     select: { auction: auction, price: price }
 "
             .into(),
+            "q5" => "  counts:
+    inputs: [input]
+    key_by: [auction]
+    window: { sliding: { size: 10s, slide: 2s } }
+    aggregate: { bids: count(*) }
+  hottest:
+    inputs: [counts]
+    window: same
+    order_by: [bids desc]
+    limit: 1
+    with_ties: true
+"
+            .into(),
             "q7" => format!(
                 "  highest:
     inputs: [input]
@@ -149,6 +163,13 @@ impl Query {
       price: max(price)
 "
             ),
+            "q11" => "  counts:
+    inputs: [input]
+    key_by: [bidder]
+    window: { session: { gap: 10s } }
+    aggregate: { bids: count(*) }
+"
+            .into(),
             "q12e" => "  counts:
     inputs: [input]
     key_by: [bidder]
@@ -175,6 +196,8 @@ impl Query {
             "q0" => ("input", "auction, bidder, price, dateTime", ""),
             "q1" => ("converted", "auction, bidder, price, dateTime", ""),
             "q2" => ("chosen", "auction, price", ""),
+            "q5" => ("hottest", "auction, bids, window_end", ""),
+            "q11" => ("counts", "bidder, bids, window_start, window_end", ""),
             "q7" | "q7k" => ("highest", "auction, bidder, price, dateTime", ""),
             "q3" => ("suggestions", "name, city, state, auction", ""),
             "q8" => ("new_sellers", "id, name", ""),

@@ -14,6 +14,7 @@ mod settings;
 mod top;
 mod transform;
 mod tree;
+mod window;
 mod write;
 mod yaml;
 
@@ -308,10 +309,45 @@ pub enum GraphWindow {
         /// Shift, less than the length.
         offset_ms: i64,
     },
+    /// `{ sliding: { size, slide, offset } }`, milliseconds.
+    Sliding {
+        /// Length, at least the slide.
+        size_ms: i64,
+        /// From one start to the next, at least 1.
+        slide_ms: i64,
+        /// Shift, less than the slide.
+        offset_ms: i64,
+    },
+    /// `{ cumulate: { size, step, offset } }`, milliseconds.
+    Cumulate {
+        /// Length of the longest, a multiple of the step.
+        size_ms: i64,
+        /// By how much each is longer than the one before, at least 1.
+        step_ms: i64,
+        /// Shift, less than the length.
+        offset_ms: i64,
+    },
+    /// `{ session: { gap } }`
+    Session {
+        /// How long a session stays open without a row.
+        gap: GraphGap,
+    },
     /// `same`
     Same,
     /// `global`
     Global,
+}
+
+/// `gap:` of a session window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GraphGap {
+    /// A duration.
+    Fixed {
+        /// Milliseconds, at least 1.
+        ms: i64,
+    },
+    /// SQL that gives each row's own, in milliseconds.
+    Sql(String),
 }
 
 /// A node under `sinks:`.

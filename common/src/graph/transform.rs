@@ -5,7 +5,8 @@ use super::node::{Common, read_inputs};
 use super::report::{At, Fields, Keys, Report};
 use super::top::{check_top, read_deduplicate, read_top};
 use super::tree::{Value, join, shown};
-use super::{GraphProcess, GraphWindow, TransformNode};
+use super::window::read_window;
+use super::{GraphProcess, TransformNode};
 use crate::declaration::Options;
 use crate::ids::Uid;
 use crate::types::OP_COLUMN;
@@ -51,19 +52,11 @@ const TRANSFORM: Keys = Keys {
     ],
 };
 
-const WINDOW: Keys = Keys {
-    allowed: &["tumbling"],
-    later: &["sliding", "session", "lateness", "allowed_lateness", "trigger", "evictor", "cumulate"],
-    synonyms: &[("tumble", "tumbling"), ("fixed", "tumbling"), ("hop", "sliding"), ("hopping", "sliding")],
-};
-
 const PROCESS: Keys = Keys {
     allowed: &["function", "options"],
     later: &[],
     synonyms: &[("name", "function"), ("class", "function"), ("config", "options"), ("parameters", "options")],
 };
-
-const TUMBLING: Keys = Keys { allowed: &["size", "offset"], later: &["lateness", "trigger"], synonyms: &[("length", "size")] };
 
 /// Reads a transform; `None` where it is no map (reported). What is defective is reported and left out.
 pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, report: &mut Report) -> Option<TransformNode> {
@@ -128,26 +121,6 @@ fn read_columns(at: &At<'_>, report: &mut Report) -> Vec<(String, String)> {
     columns
 }
 
-fn read_window(at: &At<'_>, report: &mut Report) -> Option<GraphWindow> {
-    if let Value::Scalar { text, .. } = &at.node.value
-        && !matches!(text.as_str(), "sliding" | "session" | "tumbling")
-    {
-        return report.one_of(at, &[("same", GraphWindow::Same), ("global", GraphWindow::Global)], &[]);
-    }
-    if matches!(at.node.value, Value::Scalar { .. }) {
-        report.error(&at.path, "a window with a size is a map, such as { tumbling: { size: 10s } }; sliding and session windows are not in this release");
-        return None;
-    }
-    let fields = report.fields(at, &WINDOW)?;
-    let Some(tumbling) = fields.get("tumbling") else {
-        if report.entries(at).is_some_and(<[_]>::is_empty) {
-            report.error(&at.path, "`same`, `global` or a map such as { tumbling: { size: 10s } } is expected");
-        }
-        return None;
-    };
-    read_tumbling(&tumbling, report)
-}
-
 /// `process:`, a map with the function's name, or the name alone.
 fn read_process(at: &At<'_>, report: &mut Report) -> Option<GraphProcess> {
     if let Value::Scalar { .. } = &at.node.value {
@@ -166,24 +139,6 @@ fn read_process(at: &At<'_>, report: &mut Report) -> Option<GraphProcess> {
 
 fn read_broadcast(at: &At<'_>, report: &mut Report) -> Vec<Uid> {
     report.names(at, "input").into_iter().map(|(name, _)| Uid::new(name)).collect()
-}
-
-fn read_tumbling(at: &At<'_>, report: &mut Report) -> Option<GraphWindow> {
-    let fields = report.fields(at, &TUMBLING)?;
-    let Some(size) = fields.get("size") else {
-        report.error(&at.path, "`size` is missing, such as `size: 10s`");
-        return None;
-    };
-    let size_ms = report.duration_ms(&size, 1)? as i64;
-    let offset_ms = match fields.get("offset") {
-        Some(at) => report.duration_ms(&at, 0)? as i64,
-        None => 0,
-    };
-    if offset_ms >= size_ms {
-        report.error(&fields.path_of("offset"), "the offset must be less than the size");
-        return None;
-    }
-    Some(GraphWindow::Tumbling { size_ms, offset_ms })
 }
 
 fn read_changelog(at: &At<'_>, report: &mut Report) -> bool {

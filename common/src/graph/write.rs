@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    GRAPH_VERSION, GraphCheckpoint, GraphDeduplicate, GraphInterval, GraphJoin, GraphProcess, GraphSettings, GraphWindow,
-    JobGraph, TransformNode, WatermarkSetting,
+    GRAPH_VERSION, GraphCheckpoint, GraphDeduplicate, GraphGap, GraphInterval, GraphJoin, GraphProcess, GraphSettings,
+    GraphWindow, JobGraph, TransformNode, WatermarkSetting,
 };
 use crate::human::{ByteSize, HumanDuration};
 use crate::ids::Uid;
@@ -151,14 +151,6 @@ fn transform(node: &TransformNode) -> Value {
     put(&mut map, "where", node.filter.clone().map(Value::from));
     put(&mut map, "join", node.join.as_ref().map(join));
     put(&mut map, "key_by", node.key_by.clone().map(Value::from));
-    let window = |window: &GraphWindow| match window {
-        GraphWindow::Same => "same".into(),
-        GraphWindow::Global => "global".into(),
-        GraphWindow::Tumbling { size_ms, offset_ms: 0 } => json!({ "tumbling": { "size": duration(*size_ms as u64) } }),
-        GraphWindow::Tumbling { size_ms, offset_ms } => {
-            json!({ "tumbling": { "size": duration(*size_ms as u64), "offset": duration(*offset_ms as u64) } })
-        }
-    };
     put(&mut map, "window", node.window.as_ref().map(window));
     put(&mut map, "aggregate", node.aggregate.as_ref().map(|aggregate| columns(aggregate).into()));
     put(&mut map, "having", node.having.clone().map(Value::from));
@@ -204,6 +196,27 @@ fn join(join: &GraphJoin) -> Value {
     put(&mut map, "within", within);
     put(&mut map, "take", join.take.as_ref().map(pairs));
     map.into()
+}
+
+fn window(window: &GraphWindow) -> Value {
+    let lengths = |kind: &str, lengths: &[(&str, i64)], offset_ms: i64| -> Value {
+        let offset = (offset_ms > 0).then_some(("offset", offset_ms));
+        let lengths = lengths.iter().copied().chain(offset);
+        json!({ kind: lengths.map(|(key, ms)| (key.to_owned(), duration(ms as u64))).collect::<Map<_, _>>() })
+    };
+    match window {
+        GraphWindow::Same => "same".into(),
+        GraphWindow::Global => "global".into(),
+        GraphWindow::Tumbling { size_ms, offset_ms } => lengths("tumbling", &[("size", *size_ms)], *offset_ms),
+        GraphWindow::Sliding { size_ms, slide_ms, offset_ms } => {
+            lengths("sliding", &[("size", *size_ms), ("slide", *slide_ms)], *offset_ms)
+        }
+        GraphWindow::Cumulate { size_ms, step_ms, offset_ms } => {
+            lengths("cumulate", &[("size", *size_ms), ("step", *step_ms)], *offset_ms)
+        }
+        GraphWindow::Session { gap: GraphGap::Fixed { ms } } => lengths("session", &[("gap", *ms)], 0),
+        GraphWindow::Session { gap: GraphGap::Sql(sql) } => json!({ "session": { "gap": sql } }),
+    }
 }
 
 /// Writes `value` behind what stands on the line, its own lines indented.

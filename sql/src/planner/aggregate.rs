@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use levada_common::aggregate_state::state_columns;
-use levada_common::graph::{GraphWindow, TransformNode};
+use levada_common::graph::TransformNode;
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
     AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, OperatorKind, OrderSpec, Partition, WindowSpec,
@@ -21,7 +21,7 @@ pub(super) const WINDOW_TIME: &str = "window_time";
 
 /// The columns that the operator reads: name and expression, in order, each once.
 #[derive(Default)]
-struct Arguments {
+pub(super) struct Arguments {
     columns: Vec<(String, String)>,
     typed: Vec<Column>,
     uses: Vec<BTreeSet<String>>,
@@ -30,7 +30,7 @@ struct Arguments {
 
 impl Arguments {
     /// Notes a column of the input.
-    fn column(&mut self, column: &Column) {
+    pub(super) fn column(&mut self, column: &Column) {
         if !self.columns.iter().any(|(name, _)| *name == column.name) {
             self.columns.push((column.name.clone(), column_reference(&column.name)));
             self.typed.push(column.clone());
@@ -126,40 +126,6 @@ impl Planner<'_> {
         keys
     }
 
-    fn window(&mut self, node: &TransformNode, stream: &Stream, arguments: &mut Arguments) -> WindowSpec {
-        let path = format!("transforms.{}.window", node.uid);
-        let mut read = |name: &str| {
-            if let Some(column) = stream.schema.column(name) {
-                arguments.column(column);
-            }
-        };
-        match &node.window {
-            None => WindowSpec::Running,
-            Some(GraphWindow::Global) => WindowSpec::Global,
-            Some(GraphWindow::Same) => {
-                read(WINDOW_START);
-                read(WINDOW_END);
-                if !stream.windowed {
-                    let message =
-                        "`window: same` needs the columns window_start and window_end of a window upstream, passed on unchanged";
-                    self.error(path, message);
-                }
-                WindowSpec::Same
-            }
-            Some(GraphWindow::Tumbling { size_ms, offset_ms }) => {
-                match &stream.schema.event_time {
-                    Some(column) => read(column),
-                    None => {
-                        if let Some(reason) = &stream.no_event_time {
-                            self.error(path, format!("a window needs event time; {reason}"));
-                        }
-                    }
-                }
-                WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }
-            }
-        }
-    }
-
     /// Plans one call; `None` where it is wrong or of unknown type.
     fn call(&mut self, path: &str, name: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<AggregateCall> {
         let schema = stream.schema.clone();
@@ -196,7 +162,7 @@ impl Planner<'_> {
         Some(AggregateCall { name, function, argument, argument_type, argument_nullable, order, result })
     }
 
-    fn argument(&mut self, path: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<Column> {
+    pub(super) fn argument(&mut self, path: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<Column> {
         let typed = match stream.check(&self.compiler, sql) {
             Ok(Checked::Known(typed)) => typed,
             Ok(Checked::Unknown) => return None,
@@ -217,7 +183,7 @@ impl Planner<'_> {
     /// Output columns have names of their own, and so do the columns of partial states.
     fn check_outputs(&mut self, node: &TransformNode, keys: &[Column], window: &WindowSpec, calls: &[AggregateCall]) {
         let mut taken: Vec<(String, &str)> = keys.iter().map(|key| (key.name.clone(), "a key")).collect();
-        if matches!(window, WindowSpec::Tumbling { .. } | WindowSpec::Same) {
+        if window.is_windowed() {
             for name in [WINDOW_START, WINDOW_END, WINDOW_TIME] {
                 if keys.iter().any(|key| key.name == name) {
                     let message =
@@ -298,7 +264,7 @@ impl Planner<'_> {
         let running = *window == WindowSpec::Running;
         let key = keys.iter().map(|key| key.name.clone()).collect();
         stream.changes = running.then_some(Changes { key, full: node.changelog_full, unique: true });
-        stream.windowed = matches!(window, WindowSpec::Tumbling { .. } | WindowSpec::Same);
+        stream.windowed = window.is_windowed();
         let why =
             if running { "aggregates without a window, and its changes have" } else { "has a global window, and its result has" };
         stream.no_event_time = Some(format!("transform \"{}\" {why} no event time", node.uid));
@@ -326,7 +292,7 @@ fn placeholder(name: &str) -> AggregateCall {
 
 /// Keys, the window's columns, results.
 fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall]) -> StreamSchema {
-    let windowed = matches!(window, WindowSpec::Tumbling { .. } | WindowSpec::Same);
+    let windowed = window.is_windowed();
     let mut columns = keys.to_vec();
     if windowed {
         columns.extend([WINDOW_START, WINDOW_END, WINDOW_TIME].map(|name| Column::new(name, LogicalType::Timestamp, false)));
@@ -344,7 +310,7 @@ fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall
 fn partial_output(input: &StreamSchema, spec: &AggregateSpec) -> StreamSchema {
     let keys = spec.keys.iter().filter_map(|key| input.column(key).cloned());
     let mut columns: Vec<Column> = keys.collect();
-    if matches!(spec.window, WindowSpec::Tumbling { .. } | WindowSpec::Same) {
+    if spec.window.is_windowed() {
         columns.extend([WINDOW_START, WINDOW_END].map(|name| Column::new(name, LogicalType::Timestamp, false)));
     }
     columns.extend(state_columns(&spec.calls));

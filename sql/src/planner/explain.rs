@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use levada_common::plan::{
     AggregateCall, AggregatePhase, AggregateSpec, Edge, JobSettings, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec,
-    Partition, Plan, ProcessSpec, RestartSettings, TopSpec, Vertex, WatermarkSpec, WindowSpec,
+    Partition, Plan, ProcessSpec, RestartSettings, SessionGap, TopSpec, Vertex, WatermarkSpec, WindowSpec,
 };
 use levada_common::types::StreamSchema;
 
@@ -171,23 +171,30 @@ fn process(spec: &ProcessSpec) -> String {
     format!("{} \"{}\", {keys}", spec.function.kind, spec.function.name)
 }
 
-fn window(window: &WindowSpec) -> String {
-    match window {
-        WindowSpec::Running => "running".into(),
-        WindowSpec::Tumbling { size_ms, offset_ms: 0 } => format!("tumbling {}", duration(size_ms.unsigned_abs())),
-        WindowSpec::Tumbling { size_ms, offset_ms } => {
-            format!("tumbling {} offset {}", duration(size_ms.unsigned_abs()), duration(offset_ms.unsigned_abs()))
-        }
-        WindowSpec::Same => "same window".into(),
-        WindowSpec::Global => "global window".into(),
-    }
-}
-
 fn aggregate(spec: &AggregateSpec) -> String {
     let window = window(&spec.window);
     let keys = if spec.keys.is_empty() { "no key".into() } else { format!("by {}", spec.keys.join(", ")) };
     let calls: Vec<String> = spec.calls.iter().map(call).collect();
     format!("{window}, {keys}: {}", calls.join(", "))
+}
+
+fn window(window: &WindowSpec) -> String {
+    let length = |ms: &i64| duration(ms.unsigned_abs());
+    let offset = |ms: &i64| if *ms == 0 { String::new() } else { format!(" offset {}", length(ms)) };
+    match window {
+        WindowSpec::Running => "running".into(),
+        WindowSpec::Tumbling { size_ms, offset_ms } => format!("tumbling {}{}", length(size_ms), offset(offset_ms)),
+        WindowSpec::Sliding { size_ms, slide_ms, offset_ms } => {
+            format!("sliding {} by {}{}", length(size_ms), length(slide_ms), offset(offset_ms))
+        }
+        WindowSpec::Cumulate { size_ms, step_ms, offset_ms } => {
+            format!("cumulating {} by {}{}", length(size_ms), length(step_ms), offset(offset_ms))
+        }
+        WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } } => format!("session gap {}", length(gap_ms)),
+        WindowSpec::Session { gap: SessionGap::Column { name } } => format!("session gap of {name} ms"),
+        WindowSpec::Same => "same window".into(),
+        WindowSpec::Global => "global window".into(),
+    }
 }
 
 fn call(call: &AggregateCall) -> String {

@@ -141,6 +141,12 @@ impl Planner<'_> {
                 }
                 Some(JoinScope::Same)
             }
+            GraphWindow::Sliding { .. } | GraphWindow::Cumulate { .. } | GraphWindow::Session { .. } => {
+                let message = "rows meet in tumbling windows, in the `same` window, or `within: { from, to }` of each other; a join \
+                               in windows that overlap or grow is not in this release";
+                self.error(path, message);
+                None
+            }
             GraphWindow::Global => {
                 let message =
                     "a join in one window over everything would keep every row; give it a size, or `within: { from, to }`";

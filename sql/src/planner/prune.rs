@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use levada_common::plan::{AggregatePhase, AggregateSpec, JoinSide, OperatorKind, OperatorSpec, WindowSpec};
+use levada_common::plan::{AggregatePhase, AggregateSpec, JoinSide, OperatorKind, OperatorSpec, SessionGap, WindowSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::stream::{Stage, StageKind};
@@ -107,10 +107,13 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
     let calls = spec.calls.iter();
     let arguments = calls.flat_map(|call| call.argument.iter().chain(call.order.iter().map(|order| &order.column)));
     let mut read: BTreeSet<String> = spec.keys.iter().chain(arguments).cloned().collect();
-    match spec.window {
-        WindowSpec::Tumbling { .. } => read.extend(input.event_time.clone()),
+    if spec.window.is_over_event_time() {
+        read.extend(input.event_time.clone());
+    }
+    match &spec.window {
+        WindowSpec::Session { gap: SessionGap::Column { name } } => read.extend([name.clone()]),
         WindowSpec::Same => read.extend(["window_start".into(), "window_end".into()]),
-        WindowSpec::Running | WindowSpec::Global => {}
+        _ => {}
     }
     read
 }

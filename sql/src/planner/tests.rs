@@ -5,13 +5,14 @@
 mod join;
 mod process;
 mod top;
+mod windows;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use levada_common::declaration::{Declarations, OptionError, SinkDeclaration, SourceDeclaration, SourceShape};
 use levada_common::graph::parse;
-use levada_common::plan::{AggregatePhase, JoinSide, OperatorKind, Partition, Plan, WindowSpec};
+use levada_common::plan::{AggregatePhase, JoinSide, OperatorKind, Partition, Plan};
 use levada_common::types::{Column, LogicalType, parse_column_type};
 use levada_engine::expr::ExpressionCompiler;
 
@@ -154,8 +155,7 @@ fn check(plan: &Plan) {
                     for column in spec.keys.iter().chain(arguments) {
                         assert!(operator.input.column(column).is_some(), "{} reads {column}", vertex.name);
                     }
-                    let tumbling = matches!(spec.window, WindowSpec::Tumbling { .. });
-                    assert!(!rows || !tumbling || operator.input.event_time.is_some());
+                    assert!(!rows || !spec.window.is_over_event_time() || operator.input.event_time.is_some());
                 }
                 OperatorKind::Process(spec) => {
                     for column in spec.keys.iter().chain(&spec.function.inputs) {

@@ -113,6 +113,13 @@ fn short_forms_are_read() {
     };
     assert_eq!(window("same"), Some(GraphWindow::Same));
     assert_eq!(window("global"), Some(GraphWindow::Global));
+    let sliding = GraphWindow::Sliding { size_ms: 10_000, slide_ms: 2_000, offset_ms: 500 };
+    assert_eq!(window("{ sliding: { size: 10s, slide: 2s, offset: 500ms } }"), Some(sliding));
+    let cumulate = GraphWindow::Cumulate { size_ms: 3_600_000, step_ms: 300_000, offset_ms: 0 };
+    assert_eq!(window("{ cumulate: { size: 1h, step: 5m } }"), Some(cumulate));
+    assert_eq!(window("{ session: { gap: 10s } }"), Some(GraphWindow::Session { gap: GraphGap::Fixed { ms: 10_000 } }));
+    let sql = GraphGap::Sql("(10 * n)".into());
+    assert_eq!(window("{ session: { gap: (10 * n) } }"), Some(GraphWindow::Session { gap: sql }));
     let source =
         parse(&GOOD.replace("file: { path: in.txt }", "file: { path: in.txt }\n    watermark: none")).expect("no watermark");
     assert_eq!(source.sources[0].watermark, WatermarkSetting::None);

@@ -131,6 +131,16 @@ fn window() -> impl Strategy<Value = GraphWindow> {
             size_ms: size as i64,
             offset_ms: (size as f64 * part * 0.9) as i64
         }),
+        (ms(1), 0.0..1.0, 0.0..1.0).prop_map(|(size, one, other)| {
+            let slide_ms = ((size as f64 * one) as i64).max(1);
+            GraphWindow::Sliding { size_ms: size as i64, slide_ms, offset_ms: (slide_ms as f64 * other * 0.9) as i64 }
+        }),
+        (1i64..10_000, 1i64..50, 0.0..1.0).prop_map(|(step_ms, steps, part)| {
+            let size_ms = step_ms * steps;
+            GraphWindow::Cumulate { size_ms, step_ms, offset_ms: (size_ms as f64 * part * 0.9) as i64 }
+        }),
+        ms(1).prop_map(|ms| GraphWindow::Session { gap: GraphGap::Fixed { ms: ms as i64 } }),
+        text().prop_map(|sql| GraphWindow::Session { gap: GraphGap::Sql(format!("x + {sql}")) }),
     ]
 }
 

@@ -47,6 +47,12 @@ impl Accumulator for Avg {
         self.totals.merge(groups, &states[0])
     }
 
+    fn assign(&mut self, groups: &[u32], states: &[ArrayRef]) {
+        let counts = states[1].as_primitive::<Int64Type>().values();
+        groups.iter().zip(counts).for_each(|(group, count)| self.counts[*group as usize] = *count);
+        self.totals.assign(groups, &states[0]);
+    }
+
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
         let means = rows.map(|group| match self.counts[group] {
             0 => 0.0,

@@ -35,6 +35,11 @@ impl Accumulator for Count {
         Ok(())
     }
 
+    fn assign(&mut self, groups: &[u32], states: &[ArrayRef]) {
+        let counts = states[0].as_primitive::<Int64Type>().values();
+        groups.iter().zip(counts).for_each(|(group, count)| self.counts[*group as usize] = *count);
+    }
+
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
         vec![Arc::new(Int64Array::from(rows.gather(&self.counts)))]
     }

@@ -113,6 +113,22 @@ impl Accumulator for Extreme {
         Ok(())
     }
 
+    fn assign(&mut self, groups: &[u32], states: &[ArrayRef]) {
+        for group in groups {
+            match &mut self.best {
+                Best::Words(best) => best[*group as usize] = i64::MAX,
+                Best::Wide(best) => best[*group as usize] = i128::MAX,
+                Best::Bytes { best, set, bytes } => {
+                    *bytes -= best[*group as usize].len();
+                    best[*group as usize].clear();
+                    set[*group as usize] = false;
+                }
+            }
+        }
+        self.take_in(Groups::Each(groups), &states[0]);
+        self.presence.assign(groups, nulls_of(&states[0]));
+    }
+
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
         let nulls = self.presence.nulls(rows);
         vec![match &self.best {

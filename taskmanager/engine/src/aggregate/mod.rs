@@ -66,8 +66,8 @@ pub struct Overflow {
 
 /// One aggregate, or several that share their work, over all groups.
 ///
-/// Contract: groups are dense. After `resize` to more groups, the next `update` or `merge` has at least one row of each group
-/// that is new, new groups first appearing in ascending order; a group that never got a row reads as over no rows.
+/// Contract: groups are dense. After `resize` to more groups, the next `update`, `merge` or `assign` has at least one row of each
+/// group that is new, new groups first appearing in ascending order; a group that never got a row reads as over no rows.
 pub trait Accumulator: Send {
     /// There are `groups` groups now; never fewer than before.
     fn resize(&mut self, groups: usize);
@@ -79,6 +79,9 @@ pub trait Accumulator: Send {
 
     /// Takes states in, as `states` gives them; rows of a group in the order in which their parts came.
     fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), Overflow>;
+
+    /// Gives these groups these states, whatever they had. Shape: as for `merge`, each group once, in the order of `states`.
+    fn assign(&mut self, groups: &[u32], states: &[ArrayRef]);
 
     /// The results of these groups: a column per call that is served.
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef>;

@@ -39,6 +39,14 @@ impl Presence {
         groups.each_valid(nulls, |_, group| flags[group] = true);
     }
 
+    /// Each of these groups, of which every new one is there, has a value now, or has none where the row is null.
+    pub(super) fn assign(&mut self, groups: &[u32], nulls: Option<&NullBuffer>) {
+        self.mark(Groups::Each(groups), nulls);
+        if let (Some(flags), Some(nulls)) = (&mut self.flags, nulls) {
+            groups.iter().zip(nulls).for_each(|(group, valid)| flags[*group as usize] = valid);
+        }
+    }
+
     /// The groups without a value, as nulls.
     pub(super) fn nulls(&self, rows: Rows<'_>) -> Option<NullBuffer> {
         let present = match &self.flags {

@@ -221,6 +221,13 @@ impl AggregateSet {
         Ok(())
     }
 
+    /// Gives these groups these states, whatever they had; each group once. Shape: `state_fields`.
+    pub fn assign(&mut self, groups: &[u32], states: &[ArrayRef]) {
+        for (accumulator, unit) in self.units.iter_mut().zip(&self.plan.units) {
+            accumulator.assign(groups, &states[unit.states.clone()]);
+        }
+    }
+
     /// The results of these groups, a column per call, in order.
     pub fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
         let mut columns = vec![None; self.plan.calls.len()];

@@ -111,6 +111,37 @@ impl Totals {
         }
     }
 
+    /// Gives these groups these totals, zero where one is null.
+    pub(super) fn assign(&mut self, groups: &[u32], state: &ArrayRef) {
+        let nulls = nulls_of(state);
+        let each = groups.iter().map(|group| *group as usize).enumerate();
+        let is_valid = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
+        match self {
+            Self::Float(totals) => {
+                let values = state.as_primitive::<Float64Type>().values();
+                each.for_each(|(row, group)| totals[group] = if is_valid(row) { values[row] } else { 0.0 });
+            }
+            Self::Wide { totals, .. } => {
+                let values = state.as_primitive::<Decimal128Type>().values();
+                each.for_each(|(row, group)| totals[group] = if is_valid(row) { values[row] } else { 0 });
+            }
+            Self::Integer { low, wide } => {
+                let values = state.as_primitive::<Decimal128Type>().values();
+                for (row, group) in each {
+                    low[group] = 0;
+                    if let Some(wide) = wide.get_mut(group) {
+                        *wide = 0;
+                    }
+                    match i64::try_from(values[row]) {
+                        Ok(value) => low[group] = if is_valid(row) { value } else { 0 },
+                        Err(_) if is_valid(row) => spill(low, wide, group, values[row]),
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
     /// The totals of these groups: DECIMAL(38, s) or FLOAT64.
     pub(super) fn states(&self, rows: Rows<'_>, nulls: Option<NullBuffer>) -> ArrayRef {
         let (totals, scale) = match self {
@@ -238,6 +269,11 @@ impl Accumulator for Sum {
     fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), Overflow> {
         self.presence.mark(groups, nulls_of(&states[0]));
         self.totals.merge(groups, &states[0])
+    }
+
+    fn assign(&mut self, groups: &[u32], states: &[ArrayRef]) {
+        self.presence.assign(groups, nulls_of(&states[0]));
+        self.totals.assign(groups, &states[0]);
     }
 
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {

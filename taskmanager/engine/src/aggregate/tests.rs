@@ -259,6 +259,12 @@ proptest! {
             all.extend(rows.iter().cloned());
             compare(&calls, &set, &known, &all);
         }
+        let (mut other, mut other_known) = (plan.accumulators(), Vec::new());
+        take_in(&plan, &mut other, &mut other_known, &batches[0]);
+        other.resize(known.len());
+        let ids: Vec<u32> = (0..known.len() as u32).collect();
+        other.assign(&ids, &set.states(Rows::Ids(&ids)));
+        compare(&calls, &other, &known, &all);
         set.clear();
         let (mut known, last) = (Vec::new(), batches.last().expect("one"));
         take_in(&plan, &mut set, &mut known, last);

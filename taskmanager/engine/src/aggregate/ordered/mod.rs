@@ -73,6 +73,11 @@ impl Ordered {
                 return;
             }
         }
+        self.put(incoming, row, group);
+    }
+
+    /// Takes the row.
+    fn put(&mut self, incoming: &Incoming<'_>, row: usize, group: usize) {
         incoming.words(row, &mut self.words[group * self.layout.width..(group + 1) * self.layout.width]);
         for (text, kept) in self.texts.iter_mut().enumerate() {
             let (kept, value) = (&mut kept[group], incoming.text(text, row));
@@ -127,6 +132,14 @@ impl Accumulator for Ordered {
     fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), Overflow> {
         self.take_in(groups, states);
         Ok(())
+    }
+
+    fn assign(&mut self, groups: &[u32], states: &[ArrayRef]) {
+        let incoming = Incoming::new(&self.layout, states);
+        for (row, group) in groups.iter().enumerate() {
+            self.put(&incoming, row, *group as usize);
+            self.filled = self.filled.max(*group as usize + 1);
+        }
     }
 
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {

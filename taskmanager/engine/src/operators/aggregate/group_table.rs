@@ -1,9 +1,6 @@
 //! Keys and their aggregates: an index and, beside it, accumulators by row id.
 
 use arrow::array::ArrayRef;
-use arrow::util::display::array_value_to_string;
-use levada_common::aggregate_state::state_columns;
-use levada_common::plan::AggregateCall;
 use levada_state::key_index::{ABSENT, KeyIndex};
 use levada_state::rows::Rows;
 
@@ -52,13 +49,13 @@ impl GroupTable {
     /// Takes a batch's columns in, rows or states as planned.
     pub(super) fn take_in(&mut self, shape: &Shape, groups: Groups<'_>, inputs: &[ArrayRef]) -> Result<(), EngineError> {
         let taken = self.set.take_in(groups, inputs).map_err(|overflow| (overflow.group, overflow.call.clone()));
-        taken.map_err(|(group, call)| self.overflow(shape, group, &call))
+        taken.map_err(|(group, call)| shape.overflow(&call, &self.index.keys(Rows::Ids(&[group as u32]))))
     }
 
     /// Takes states in.
     pub(super) fn merge(&mut self, shape: &Shape, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), EngineError> {
         let merged = self.set.merge(groups, states).map_err(|overflow| (overflow.group, overflow.call.clone()));
-        merged.map_err(|(group, call)| self.overflow(shape, group, &call))
+        merged.map_err(|(group, call)| shape.overflow(&call, &self.index.keys(Rows::Ids(&[group as u32]))))
     }
 
     /// The key columns of these groups.
@@ -85,28 +82,5 @@ impl GroupTable {
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
         self.index.memory_bytes() + self.set.memory_bytes()
-    }
-
-    fn overflow(&self, shape: &Shape, group: usize, call: &AggregateCall) -> EngineError {
-        EngineError::AggregateOverflow {
-            uid: shape.uid.clone(),
-            function: format!("{:?}", call.function).to_lowercase(),
-            column: call.name.clone(),
-            ty: format!("{}", state_columns(std::slice::from_ref(call))[0].ty),
-            key: self.key_text(shape, group),
-        }
-    }
-
-    /// A group's key for a message: `auction = 5, bidder = 7`.
-    fn key_text(&self, shape: &Shape, group: usize) -> String {
-        if self.index.is_unit() {
-            return "(all rows)".into();
-        }
-        let keys = self.index.keys(Rows::Ids(&[group as u32]));
-        let texts = shape.key_names.iter().zip(&keys).map(|(name, column)| {
-            let value = if column.is_null(0) { "null".into() } else { array_value_to_string(column, 0).unwrap_or_default() };
-            format!("{name} = {value}")
-        });
-        texts.collect::<Vec<_>>().join(", ")
     }
 }

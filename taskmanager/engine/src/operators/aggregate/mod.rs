@@ -7,7 +7,9 @@ mod partial;
 mod pending;
 mod restore;
 mod running;
+mod sessions;
 mod shape;
+mod slices;
 mod windows;
 
 use std::sync::Arc;
@@ -27,10 +29,17 @@ pub(super) use windows::{Split, WindowSource};
 pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn Operator>, EngineError> {
     let shape = Arc::new(Shape::new(spec, aggregate)?);
     Ok(match (aggregate.phase, &aggregate.window) {
+        (AggregatePhase::Partial, WindowSpec::Session { .. }) => Box::new(sessions::Partial::new(shape, spec, aggregate)?),
+        (_, WindowSpec::Session { .. }) => Box::new(sessions::Sessions::new(shape, spec, aggregate)?),
         (AggregatePhase::Partial, window) => Box::new(partial::Partial::new(shape, *window == WindowSpec::Running)),
         (_, WindowSpec::Running) => Box::new(running::Running::new(shape, aggregate.changelog_full)),
         (_, WindowSpec::Global) => Box::new(global::Global::new(shape)),
         (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape)),
+        (_, window @ (WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. })) => {
+            let series = slices::Series::of(window).zip(window.slices());
+            let (series, grid) = series.ok_or_else(|| shape.invariant(format!("{window:?} has no slices")))?;
+            Box::new(slices::Slices::new(shape, series, grid))
+        }
     })
 }
 

@@ -14,6 +14,7 @@ use levada_state::rows::Rows;
 use super::group_table::GroupTable;
 use super::panes::{Firing, Pane, Window};
 use super::pending::Pending;
+use super::restore::no_state;
 use super::shape::Shape;
 use super::windows::Split;
 use crate::aggregate::Groups;
@@ -93,10 +94,7 @@ impl Partial {
 
 impl Operator for Partial {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        if let Some(state) = restored.first() {
-            let reason = "a partial aggregation keeps no state; the aggregation has changed".into();
-            return Err(EngineError::Restore { uid: self.shape.uid.clone(), state: state.name.clone(), reason });
-        }
+        no_state(&self.shape, &restored)?;
         self.context = Some(context.clone());
         Ok(())
     }
@@ -165,7 +163,7 @@ impl Operator for Partial {
 }
 
 fn partial_columns(shape: &Shape, window: Window, groups: &GroupTable, rows: Rows<'_>) -> Vec<ArrayRef> {
-    let window = shape.windows.is_some().then(|| window.columns(rows.len()));
+    let window = shape.is_windowed.then(|| window.columns(rows.len()));
     let window = window.into_iter().flat_map(|(start, end)| [start, end]);
     groups.keys(rows).into_iter().chain(window).chain(groups.states(rows)).collect()
 }

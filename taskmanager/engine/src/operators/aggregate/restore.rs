@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
 use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
 use levada_common::keys::KeyGroupRange;
+use levada_common::planned_state::WATERMARK;
+use levada_state::snapshot::StatePart;
 
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups};
+use crate::task::entries;
 
 /// Rows of a restored state: the columns of `Shape::pieces`, in that order.
 pub(super) struct RestoredRows {
@@ -44,7 +48,34 @@ pub(super) fn restored_rows(
     Ok(rows)
 }
 
-fn refuse(shape: &Shape, state: &str, reason: impl Into<String>) -> EngineError {
+/// How far time had come in the snapshot, taken out of `restored`: without it a row that is late would open its window anew after a
+/// restore, and the window would fire twice. The same in every subtask, so any entry will do; a union, so that each new subtask has
+/// one.
+pub(super) fn restored_watermark(shape: &Shape, restored: &mut Vec<RestoredState>) -> Result<i64, EngineError> {
+    let found: Vec<RestoredState> = restored.extract_if(.., |state| state.name == WATERMARK).collect();
+    let mut watermark = i64::MIN;
+    for entry in entries::read(&shape.uid, WATERMARK, &found)? {
+        let time: i64 =
+            entry.parse().map_err(|_| refuse(shape, WATERMARK, format!("\"{entry}\" is not a time in milliseconds")))?;
+        watermark = watermark.max(time);
+    }
+    Ok(watermark)
+}
+
+/// A partial aggregation has nothing to restore.
+pub(super) fn no_state(shape: &Shape, restored: &[RestoredState]) -> Result<(), EngineError> {
+    let refuse =
+        |state: &RestoredState| refuse(shape, &state.name, "a partial aggregation keeps no state; the aggregation has changed");
+    restored.first().map_or(Ok(()), |state| Err(refuse(state)))
+}
+
+/// How far time has come, for a snapshot.
+pub(super) fn watermark_part(shape: &Shape, watermark: i64) -> Vec<StatePart> {
+    entries::part_of(&shape.uid, WATERMARK, StateKind::OperatorUnion, vec![watermark.to_string()])
+}
+
+/// A state cannot be restored.
+pub(super) fn refuse(shape: &Shape, state: &str, reason: impl Into<String>) -> EngineError {
     EngineError::Restore { uid: shape.uid.clone(), state: state.into(), reason: reason.into() }
 }
 
@@ -70,6 +101,6 @@ fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<Rest
     }
     let mut columns = columns.into_iter();
     let keys = columns.by_ref().take(shape.key_types.len()).collect();
-    let namespace = if shape.windows.is_some() { columns.next() } else { None };
+    let namespace = if shape.is_windowed { columns.next() } else { None };
     Ok(RestoredRows { rows: batch.num_rows(), keys, namespace, states: columns.collect() })
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::array::{Array, ArrayRef, StructArray};
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
+use arrow::util::display::array_value_to_string;
+use levada_common::aggregate_state::state_columns;
 use levada_common::ids::Uid;
-use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, WindowSpec};
+use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, OperatorSpec, WindowSpec};
 use levada_common::state_schema::StateSchema;
 use levada_state::format::KEY_PREFIX;
 
@@ -34,8 +36,10 @@ pub(super) struct Shape {
     pub(super) key_names: Vec<String>,
     pub(super) key_types: Vec<DataType>,
     pub(super) plan: Arc<AggregatePlan>,
-    /// Where windows come from; `None` where there are none.
+    /// Where windows, or slices of windows, come from; `None` where there are none that rows alone make.
     pub(super) windows: Option<WindowSource>,
+    /// Whether groups have windows.
+    pub(super) is_windowed: bool,
     /// Schema of what is given.
     pub(super) output: SchemaRef,
     /// Schema of a snapshot's pieces.
@@ -57,18 +61,20 @@ impl Shape {
         let keys = aggregate.keys.iter().map(|key| place(key)).collect::<Result<Vec<_>, _>>()?;
         let input = spec.input.to_arrow();
         let windows = match (&aggregate.window, aggregate.phase) {
-            (WindowSpec::Running | WindowSpec::Global, _) => None,
-            (WindowSpec::Tumbling { size_ms, offset_ms }, AggregatePhase::Single | AggregatePhase::Partial) => {
-                let time = spec.input.event_time.as_deref();
-                let time = time.ok_or_else(|| invariant("a window over a stream without event time".into()))?;
-                Some(WindowSource::Tumbling { time: place(time)?, size_ms: (*size_ms).max(1), offset_ms: *offset_ms })
-            }
+            (WindowSpec::Running | WindowSpec::Global | WindowSpec::Session { .. }, _) => None,
             (WindowSpec::Same, _) | (_, AggregatePhase::Final) => {
                 Some(WindowSource::Columns { start: place(WINDOW_START)?, end: place(WINDOW_END)? })
             }
+            (window, AggregatePhase::Single | AggregatePhase::Partial) => {
+                let time = spec.input.event_time.as_deref();
+                let time = time.ok_or_else(|| invariant("a window over a stream without event time".into()))?;
+                let (size_ms, offset_ms) = window.slices().ok_or_else(|| invariant(format!("{window:?} has no slices")))?;
+                Some(WindowSource::Tumbling { time: place(time)?, size_ms: size_ms.max(1), offset_ms })
+            }
         };
+        let is_windowed = aggregate.window.is_windowed();
         let key_fields = keys.iter().map(|key| input.field(*key));
-        let pieces = piece_schema(key_fields, windows.is_some(), plan.state_fields());
+        let pieces = piece_schema(key_fields, is_windowed, plan.state_fields());
         let key_types = keys.iter().map(|key| input.field(*key).data_type().clone()).collect();
         let shape = Self {
             uid: spec.uid.clone(),
@@ -78,6 +84,7 @@ impl Shape {
             key_types,
             plan: Arc::new(plan),
             windows,
+            is_windowed,
             output: spec.output.to_arrow(),
             pieces,
             state_name: aggregate.state_name(),
@@ -90,7 +97,7 @@ impl Shape {
 
     /// The output has as many columns as will be given.
     fn check_output(&self, aggregate: &AggregateSpec) -> Result<(), String> {
-        let window = match (self.windows.is_some(), self.phase) {
+        let window = match (self.is_windowed, self.phase) {
             (false, _) => 0,
             (true, AggregatePhase::Partial) => 2,
             (true, _) => 3,
@@ -134,6 +141,22 @@ impl Shape {
         EngineError::Kernel { uid: self.uid.clone(), clause: self.clause.clone(), source }
     }
 
+    /// A sum of a group with this key, a row of the key's columns, left its type.
+    pub(super) fn overflow(&self, call: &AggregateCall, key: &[ArrayRef]) -> EngineError {
+        let texts = self.key_names.iter().zip(key).map(|(name, column)| {
+            let value = if column.is_null(0) { "null".into() } else { array_value_to_string(column, 0).unwrap_or_default() };
+            format!("{name} = {value}")
+        });
+        let key = texts.collect::<Vec<_>>().join(", ");
+        EngineError::AggregateOverflow {
+            uid: self.uid.clone(),
+            function: call.function.name().into(),
+            column: call.name.clone(),
+            ty: format!("{}", state_columns(std::slice::from_ref(call))[0].ty),
+            key: if key.is_empty() { "(all rows)".into() } else { key },
+        }
+    }
+
     /// A rule of the engine's own was broken.
     pub(super) fn invariant(&self, message: impl Into<String>) -> EngineError {
         EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
@@ -142,8 +165,17 @@ impl Shape {
 
 /// The type of the window in a snapshot.
 pub(super) fn namespace_type() -> DataType {
+    DataType::Struct(namespace_fields())
+}
+
+/// A column of windows in a snapshot.
+pub(super) fn namespace_column(starts: ArrayRef, ends: ArrayRef) -> ArrayRef {
+    Arc::new(StructArray::new(namespace_fields(), vec![starts, ends], None))
+}
+
+fn namespace_fields() -> Fields {
     let time = DataType::Timestamp(TimeUnit::Millisecond, None);
-    DataType::Struct(vec![Field::new("start", time.clone(), false), Field::new("end", time, false)].into())
+    vec![Field::new("start", time.clone(), false), Field::new("end", time, false)].into()
 }
 
 fn piece_schema<'a>(keys: impl Iterator<Item = &'a Field>, has_window: bool, states: &[Field]) -> SchemaRef {

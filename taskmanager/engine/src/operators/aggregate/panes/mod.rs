@@ -5,6 +5,7 @@
 //! cursor has been there; nothing changes in it any more. In front of a store only the groups that changed since the last
 //! generation are frozen, and they are sent before the first of them goes out. Must never know when panes fire.
 
+mod by_time;
 mod emission;
 mod evict;
 mod firing;
@@ -39,7 +40,7 @@ pub(super) use pane::Pane;
 pub(in crate::operators) use pane::Window;
 
 /// Groups that the cursor of a snapshot saves between two batches, about a quarter of a millisecond.
-const BACKGROUND_ROWS: usize = 4096;
+pub(super) const BACKGROUND_ROWS: usize = 4096;
 
 /// Groups of a piece where there is no need to stop.
 const PIECE_ROWS: usize = 8192;

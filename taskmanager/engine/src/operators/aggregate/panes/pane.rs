@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, StructArray, TimestampMillisecondArray};
-use arrow::datatypes::DataType;
+use arrow::array::{ArrayRef, TimestampMillisecondArray};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_state::bits::Bits;
 use levada_state::cold;
@@ -11,7 +10,7 @@ use levada_state::freeze::FrozenRows;
 use levada_state::rows::Rows;
 
 use super::super::group_table::GroupTable;
-use super::super::shape::{Shape, namespace_type};
+use super::super::shape::{Shape, namespace_column};
 
 /// The times `[start, end)`, in milliseconds; windows order by end, then start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,9 +43,8 @@ impl Window {
         if self == Self::WHOLE {
             return None;
         }
-        let DataType::Struct(fields) = namespace_type() else { unreachable!("a namespace is a struct") };
         let (start, end) = self.columns(rows);
-        Some(Arc::new(StructArray::new(fields, vec![start, end], None)))
+        Some(namespace_column(start, end))
     }
 
     /// The window as a store knows it.

@@ -4,5 +4,7 @@ mod partials;
 mod restore;
 mod rig;
 mod running;
+mod sessions;
+mod slices;
 mod store;
 mod windows;

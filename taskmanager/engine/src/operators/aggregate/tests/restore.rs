@@ -6,6 +6,8 @@ use levada_common::time::Watermark;
 use proptest::prelude::*;
 
 use super::rig::{MAX_PARALLELISM, Rig, Row, batch, calls, in_range, spec, store, tumbling};
+use super::sessions::session;
+use super::slices::{cumulate, sliding};
 use super::windows::{Step, run, sorted, steps};
 use crate::error::EngineError;
 
@@ -18,6 +20,9 @@ fn aggregates() -> Vec<AggregateSpec> {
         spec(&["k"], WindowSpec::Global, calls()),
         spec(&["k"], tumbling(15), calls()),
         spec(&["k"], tumbling(15), calls()[..1].to_vec()),
+        spec(&["k"], sliding(15, 6, 2), calls()),
+        spec(&["k"], cumulate(24, 6, 3), calls()),
+        spec(&["k"], session(5), calls()),
     ]
 }
 
@@ -55,7 +60,7 @@ proptest! {
     fn a_restored_operator_goes_on_as_if_nothing_had_been(
         before in steps(),
         after in steps(),
-        which in 0usize..5,
+        which in 0usize..8,
         parallelism in 1u32..4,
         background in prop::collection::vec(any::<bool>(), 25),
     ) {
@@ -83,7 +88,7 @@ proptest! {
         let restored = store(parts, || rig.background());
         go_on(&mut undisturbed, watermark, &after, everything);
         let expected = undisturbed.take_rows();
-        if !matches!(aggregate.window, WindowSpec::Tumbling { .. }) {
+        if !aggregate.window.is_windowed() {
             prop_assert_eq!(&rig.take_rows(), &expected);
         }
 
@@ -183,7 +188,8 @@ fn what_has_fired_stays_fired_after_a_restore() {
 
 #[test]
 fn a_snapshot_that_is_given_up_disturbs_nothing() {
-    for aggregate in [spec(&["k"], WindowSpec::Global, calls()), spec(&["k"], tumbling(10), calls())] {
+    let sessions = spec(&["k"], session(100), calls());
+    for aggregate in [spec(&["k"], WindowSpec::Global, calls()), spec(&["k"], tumbling(10), calls()), sessions] {
         let mut rig = Rig::new(&aggregate);
         let rows: Vec<Row> = (0..20_000).map(|n| (n, n % 30, n)).collect();
         rig.process(&rows);

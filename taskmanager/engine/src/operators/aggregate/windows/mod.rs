@@ -7,22 +7,20 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
-use levada_common::planned_state::WATERMARK;
 use levada_common::time::Watermark;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
 use super::group_table::GroupTable;
 use super::panes::{Emission, OpenPanes, Window};
+use super::restore::{restored_watermark, watermark_part};
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::task::entries;
 
-pub(super) use split::split_windows;
 pub(in crate::operators) use split::{Split, WindowSource};
+pub(super) use split::{grid_floor, split_windows, times};
 
 /// An aggregation in event-time windows.
 ///
@@ -53,27 +51,11 @@ impl Windows {
     fn context(&self) -> &OperatorContext {
         self.context.as_ref().expect("an operator is opened first")
     }
-
-    /// How far time had come in the snapshot: without it a row that is late would open its window anew after a restore, and the
-    /// window would fire twice. The same in every subtask, so any entry will do; a union, so that each new subtask has one.
-    fn restored_watermark(&self, restored: &[RestoredState]) -> Result<i64, EngineError> {
-        let mut watermark = i64::MIN;
-        for entry in entries::read(&self.shape.uid, WATERMARK, restored)? {
-            let time: i64 = entry.parse().map_err(|_| EngineError::Restore {
-                uid: self.shape.uid.clone(),
-                state: WATERMARK.into(),
-                reason: format!("\"{entry}\" is not a time in milliseconds"),
-            })?;
-            watermark = watermark.max(time);
-        }
-        Ok(watermark)
-    }
 }
 
 impl Operator for Windows {
-    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        let (watermark, restored): (Vec<_>, Vec<_>) = restored.into_iter().partition(|state| state.name == WATERMARK);
-        self.watermark = self.restored_watermark(&watermark)?;
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.watermark = restored_watermark(&self.shape, &mut restored)?;
         self.panes.open(&self.shape, context, &restored)?;
         self.context = Some(context.clone());
         Ok(())
@@ -126,8 +108,7 @@ impl Operator for Windows {
             return Ok(Vec::new());
         }
         let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
-        let entries = vec![self.watermark.to_string()];
-        parts.extend(entries::part_of(&self.shape.uid, WATERMARK, StateKind::OperatorUnion, entries));
+        parts.extend(watermark_part(&self.shape, self.watermark));
         Ok(parts)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
+use arrow::buffer::ScalarBuffer;
 use arrow::compute::take;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
@@ -116,13 +117,20 @@ pub(in super::super) fn split_windows(starts: &[i64], ends: &[i64]) -> Vec<(Wind
     split_rows(starts.len(), |row| Window { start: starts[row], end: ends[row] })
 }
 
-/// The window of a time. Times before 1970 are floored like any other.
+/// The window of a time.
 fn tumbling(time: i64, size_ms: i64, offset_ms: i64) -> Window {
-    let start = time.saturating_sub(time.saturating_sub(offset_ms).rem_euclid(size_ms));
+    let start = grid_floor(time, size_ms, offset_ms);
     Window { start, end: start.saturating_add(size_ms) }
 }
 
-fn times(column: &ArrayRef) -> Result<&[i64], String> {
+/// The greatest time up to `time` that is `offset_ms` more than a multiple of `period_ms`. Times before 1970 are floored like any
+/// other.
+pub(in super::super) fn grid_floor(time: i64, period_ms: i64, offset_ms: i64) -> i64 {
+    time.saturating_sub(time.saturating_sub(offset_ms).rem_euclid(period_ms))
+}
+
+/// A column of times.
+pub(in super::super) fn times(column: &ArrayRef) -> Result<&ScalarBuffer<i64>, String> {
     if column.null_count() > 0 {
         return Err("a row has no event time, which the watermark operator lets no row have".into());
     }

@@ -1,0 +1,116 @@
+//! Over what rows an aggregation groups beside the key.
+
+use serde::{Deserialize, Serialize};
+
+/// Over what rows are grouped beside the key. Times are milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowSpec {
+    /// No window: every batch's change of a group is emitted; the output is a changelog.
+    Running,
+    /// `[start, start + size)`, start = floor((time − offset) / size) · size + offset.
+    Tumbling {
+        /// Length, at least 1.
+        size_ms: i64,
+        /// Shift, 0 ≤ offset < size.
+        offset_ms: i64,
+    },
+    /// `[start, start + size)` for every start that is `offset` more than a multiple of `slide`: a row is in several windows.
+    Sliding {
+        /// Length, at least the slide.
+        size_ms: i64,
+        /// From one start to the next, at least 1.
+        slide_ms: i64,
+        /// Shift, 0 ≤ offset < slide.
+        offset_ms: i64,
+    },
+    /// The windows of a tumbling one of this size, each as it has grown after every step: `[start, start + step)`,
+    /// `[start, start + 2 · step)` and so on to `[start, start + size)`.
+    Cumulate {
+        /// Length of the longest, a multiple of the step.
+        size_ms: i64,
+        /// By how much one is longer than the one before, at least 1.
+        step_ms: i64,
+        /// Shift, 0 ≤ offset < size.
+        offset_ms: i64,
+    },
+    /// From a key's row to its last one that comes, by event time, no later than the gap after the one before, and the gap.
+    Session {
+        /// How long a session stays open without a row.
+        gap: SessionGap,
+    },
+    /// The input's own window, from its columns `window_start` and `window_end`.
+    Same,
+    /// Everything, fired at the end of data; the output is append.
+    Global,
+}
+
+/// How long a session stays open without a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionGap {
+    /// The same for every row.
+    Fixed {
+        /// Milliseconds, at least 1.
+        gap_ms: i64,
+    },
+    /// Each row's own.
+    Column {
+        /// An integer column of the input, milliseconds; null and less than 1 are bad records.
+        name: String,
+    },
+}
+
+impl WindowSpec {
+    /// Whether results have a window's bounds, and with them event time.
+    pub fn is_windowed(&self) -> bool {
+        match self {
+            Self::Tumbling { .. } | Self::Sliding { .. } | Self::Cumulate { .. } | Self::Session { .. } | Self::Same => true,
+            Self::Running | Self::Global => false,
+        }
+    }
+
+    /// Whether windows come from the event time of rows.
+    pub fn is_over_event_time(&self) -> bool {
+        self.is_windowed() && *self != Self::Same
+    }
+
+    /// Size and offset of the tumbling windows in which rows are taken in: the windows themselves, or, where they overlap, slices
+    /// of which each is wholly in a window or outside.
+    pub fn slices(&self) -> Option<(i64, i64)> {
+        match self {
+            Self::Tumbling { size_ms, offset_ms } => Some((*size_ms, *offset_ms)),
+            Self::Sliding { size_ms, slide_ms, offset_ms } => {
+                let slice = greatest_common_divisor(*size_ms, *slide_ms);
+                Some((slice, offset_ms.rem_euclid(slice)))
+            }
+            Self::Cumulate { step_ms, offset_ms, .. } => Some((*step_ms, offset_ms.rem_euclid(*step_ms))),
+            Self::Running | Self::Session { .. } | Self::Same | Self::Global => None,
+        }
+    }
+}
+
+/// Of two numbers, at least 1.
+fn greatest_common_divisor(mut one: i64, mut other: i64) -> i64 {
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    one.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_the_coarsest_that_no_window_cuts() {
+        let sliding = |size_ms, slide_ms, offset_ms| WindowSpec::Sliding { size_ms, slide_ms, offset_ms }.slices();
+        assert_eq!(sliding(10_000, 2_000, 0), Some((2_000, 0)));
+        assert_eq!(sliding(10_000, 4_000, 3_000), Some((2_000, 1_000)));
+        assert_eq!(sliding(7, 3, 2), Some((1, 0)));
+        assert_eq!(sliding(5, 5, 4), Some((5, 4)));
+        let cumulate = WindowSpec::Cumulate { size_ms: 60_000, step_ms: 10_000, offset_ms: 25_000 };
+        assert_eq!(cumulate.slices(), Some((10_000, 5_000)));
+        assert_eq!(WindowSpec::Same.slices(), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! The window of a node: where it comes from, and what it needs of the stream.
+
+use levada_common::graph::{GraphGap, GraphWindow, TransformNode};
+use levada_common::plan::{BackendKind, SessionGap, WindowSpec};
+
+use super::aggregate::{Arguments, WINDOW_END, WINDOW_START};
+use super::graph::Planner;
+use super::stream::Stream;
+
+impl Planner<'_> {
+    /// The window; what it reads of the stream goes to `arguments`.
+    pub(super) fn window(&mut self, node: &TransformNode, stream: &Stream, arguments: &mut Arguments) -> WindowSpec {
+        let path = format!("transforms.{}.window", node.uid);
+        let mut read = |name: &str| {
+            if let Some(column) = stream.schema.column(name) {
+                arguments.column(column);
+            }
+        };
+        match &node.window {
+            None => WindowSpec::Running,
+            Some(GraphWindow::Global) => WindowSpec::Global,
+            Some(GraphWindow::Same) => {
+                read(WINDOW_START);
+                read(WINDOW_END);
+                if !stream.windowed {
+                    let message =
+                        "`window: same` needs the columns window_start and window_end of a window upstream, passed on unchanged";
+                    self.error(path, message);
+                }
+                WindowSpec::Same
+            }
+            Some(timed) => {
+                match &stream.schema.event_time {
+                    Some(column) => read(column),
+                    None => {
+                        if let Some(reason) = &stream.no_event_time {
+                            self.error(&path, format!("a window needs event time; {reason}"));
+                        }
+                    }
+                }
+                self.warn_on_heap(node, timed);
+                self.timed_window(&path, timed, stream, arguments)
+            }
+        }
+    }
+
+    /// Slices and sessions are not in databases yet.
+    fn warn_on_heap(&mut self, node: &TransformNode, window: &GraphWindow) {
+        let kind = match window {
+            GraphWindow::Sliding { .. } => "sliding",
+            GraphWindow::Cumulate { .. } => "cumulate",
+            GraphWindow::Session { .. } => "session",
+            GraphWindow::Tumbling { .. } | GraphWindow::Same | GraphWindow::Global => return,
+        };
+        if self.settings.backend == BackendKind::Rocksdb {
+            self.warnings.push(format!(
+                "transform \"{}\": a {kind} window of this release keeps its state on the heap with state backend rocksdb too, and \
+                 writes it whole at each checkpoint, as `fs` does",
+                node.uid
+            ));
+        }
+    }
+
+    /// The window over event time, its gap among the arguments where rows have their own.
+    fn timed_window(&mut self, path: &str, window: &GraphWindow, stream: &Stream, arguments: &mut Arguments) -> WindowSpec {
+        match window {
+            GraphWindow::Tumbling { size_ms, offset_ms } => WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms },
+            GraphWindow::Sliding { size_ms, slide_ms, offset_ms } => {
+                WindowSpec::Sliding { size_ms: *size_ms, slide_ms: *slide_ms, offset_ms: *offset_ms }
+            }
+            GraphWindow::Cumulate { size_ms, step_ms, offset_ms } => {
+                WindowSpec::Cumulate { size_ms: *size_ms, step_ms: *step_ms, offset_ms: *offset_ms }
+            }
+            GraphWindow::Session { gap: GraphGap::Fixed { ms } } => {
+                WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: *ms } }
+            }
+            GraphWindow::Session { gap: GraphGap::Sql(sql) } => {
+                let path = format!("{path}.session.gap");
+                let name = match self.argument(&path, sql, stream, arguments) {
+                    Some(column) if column.ty.is_integer() => column.name,
+                    Some(column) => {
+                        self.error(path, format!("a gap is an integer, in milliseconds, and this one is {}", column.ty));
+                        column.name
+                    }
+                    None => sql.clone(),
+                };
+                WindowSpec::Session { gap: SessionGap::Column { name } }
+            }
+            GraphWindow::Same => WindowSpec::Same,
+            GraphWindow::Global => WindowSpec::Global,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Aggregates in session windows: from a key's row to its last one that comes before the gap after the one before is over.
+//!
+//! A batch is collapsed to parts of sessions, and the parts are joined to the open ones: the work is per batch and session. A
+//! session that a row touches is not over: `[0, 10)` and a row at 10 are one, as in Flink. So a session fires when no such row can
+//! come any more, which is a millisecond after its end, and time goes on downstream a millisecond behind; results then do not depend
+//! on when watermarks come.
+
+mod collapse;
+mod ends;
+mod open_sessions;
+mod partial;
+mod source;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::ArrayRef;
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::CheckpointId;
+use levada_common::plan::{AggregateSpec, OperatorSpec};
+use levada_common::time::Watermark;
+use levada_state::snapshot::StatePart;
+
+use super::restore::{restored_watermark, watermark_part};
+use super::shape::Shape;
+use crate::error::EngineError;
+use crate::operator::{Operator, OperatorContext, RestoredState};
+use collapse::Collapse;
+use open_sessions::OpenSessions;
+use source::{Bounds, Source};
+
+pub(super) use partial::Partial;
+
+/// An aggregation in session windows.
+///
+/// Shape of the output: keys, `window_start` (the first row's time), `window_end` (the last one's, and the gap), `window_time`
+/// (end − 1 ms), aggregates; append. A row that would open a session which is over is late: dropped and counted.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    shape: Arc<Shape>,
+    source: Source,
+    collapse: Collapse,
+    open: OpenSessions,
+    /// Sessions on their way out, in order.
+    due: VecDeque<u32>,
+    watermark: i64,
+    context: Option<OperatorContext>,
+}
+
+impl Sessions {
+    pub(super) fn new(shape: Arc<Shape>, spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Self, EngineError> {
+        Ok(Self {
+            source: Source::new(spec, aggregate).map_err(|message| shape.invariant(message))?,
+            collapse: Collapse::new(&shape),
+            open: OpenSessions::new(&shape),
+            shape,
+            due: VecDeque::new(),
+            watermark: i64::MIN,
+            context: None,
+        })
+    }
+
+    fn context(&self) -> &OperatorContext {
+        self.context.as_ref().expect("an operator is opened first")
+    }
+
+    fn count(&self) {
+        let (metrics, bytes) = (&self.context().metrics, self.open.memory_bytes() + self.collapse.memory_bytes());
+        metrics.state_keys.store(self.open.len() as u64, Ordering::Relaxed);
+        metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Operator for Sessions {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.source.open(&context.metrics);
+        self.watermark = restored_watermark(&self.shape, &mut restored)?;
+        self.open.restore(&self.shape, context.key_groups, &restored)?;
+        self.context = Some(context.clone());
+        self.count();
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let (batch, bounds) = self.source.read(batch)?;
+        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
+        let mut late = 0;
+        for (rows, is_over) in runs(&bounds, self.watermark) {
+            // Rows whose own session would be over come in one by one: whether one is late depends on those before it.
+            let step = if is_over { 1 } else { rows.len() };
+            for first in rows.step_by(step) {
+                let (starts, ends) = (&bounds.starts[first..first + step], &bounds.ends[first..first + step]);
+                let (keys, inputs) = (slices(&keys, first, step), slices(&inputs, first, step));
+                self.collapse.take(&self.shape, &keys, starts, ends, &inputs)?;
+                late += self.open.join(&self.shape, &self.collapse, !is_over)?;
+            }
+        }
+        if late > 0 {
+            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
+        }
+        self.count();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let rows = self.due.len().min(self.context().batch_rows_max);
+        if rows == 0 {
+            return Ok(None);
+        }
+        let sessions: Vec<u32> = self.due.drain(..rows).collect();
+        let batch = self.shape.output(self.open.read(&sessions))?;
+        self.open.remove(&self.shape, &sessions);
+        self.count();
+        Ok(Some(batch))
+    }
+
+    fn has_output(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        // After a restore the sources' time starts anew; what has fired stays fired.
+        self.watermark = self.watermark.max(watermark.0);
+        let mut due = Vec::new();
+        self.open.take_due(watermark.0, &mut due);
+        self.due.extend(due);
+        let behind = if watermark == Watermark::MAX { watermark } else { Watermark(watermark.0.saturating_sub(1)) };
+        Ok(Some(behind))
+    }
+
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        if finished {
+            return Ok(Vec::new());
+        }
+        let mut parts = vec![self.open.snapshot(&self.shape, checkpoint)];
+        parts.extend(watermark_part(&self.shape, self.watermark));
+        Ok(parts)
+    }
+
+    fn background(&mut self) -> Result<bool, EngineError> {
+        Ok(self.open.save_next(&self.shape))
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        self.advance(Watermark::MAX).map(|_| ())
+    }
+
+    fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        if !completed {
+            self.open.abandon(checkpoint);
+        }
+        Ok(())
+    }
+}
+
+/// Runs of rows by whether the session that each would open is over.
+fn runs(bounds: &Bounds, watermark: i64) -> impl Iterator<Item = (Range<usize>, bool)> + '_ {
+    let mut next = 0;
+    let runs = bounds.ends.chunk_by(move |one, other| (*one <= watermark) == (*other <= watermark));
+    runs.map(move |run| {
+        next += run.len();
+        (next - run.len()..next, run[0] <= watermark)
+    })
+}
+
+fn slices(columns: &[ArrayRef], first: usize, rows: usize) -> Vec<ArrayRef> {
+    columns.iter().map(|column| column.slice(first, rows)).collect()
+}

@@ -1,0 +1,403 @@
+//! The sessions that are open: a list per key, newest first, and their accumulators; and the snapshot of them that may be running.
+//!
+//! A batch's parts are joined to them in two steps: a walk that finds for each part what it touches, changes bounds and lists, and
+//! notes which states go where; then a few calls that move all the states. A session whose number is used again gets its state
+//! whole. Must never know when sessions fire, nor what is late.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, TimestampMillisecondArray};
+use arrow::datatypes::TimestampMillisecondType;
+use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::CheckpointId;
+use levada_common::keys::KeyGroupRange;
+use levada_state::freeze::FrozenRows;
+use levada_state::key_index::KeyIndex;
+use levada_state::rows::Rows;
+use levada_state::snapshot::{PieceSender, StateMeta, StatePart, pieces};
+
+use super::super::panes::BACKGROUND_ROWS;
+use super::super::restore::restored_rows;
+use super::super::shape::{Shape, namespace_column};
+use super::collapse::{Collapse, Part};
+use super::ends::Ends;
+use crate::aggregate::{AggregateSet, CallOverflow, Groups};
+use crate::error::EngineError;
+use crate::operator::RestoredState;
+
+/// No session.
+const NONE: u32 = u32::MAX;
+
+/// A session, or the place of one that is no more.
+#[derive(Debug, Clone, Copy)]
+struct Session {
+    key: u32,
+    /// The key's next session, which ends before this one starts.
+    older: u32,
+    start: i64,
+    end: i64,
+}
+
+/// Which states go where; vectors that are filled anew each time.
+#[derive(Debug, Default)]
+struct Moves {
+    /// Sessions that are new, and the parts that they are made of.
+    opened: (Vec<u32>, Vec<u32>),
+    /// Sessions that a part joins, and the parts.
+    joined: (Vec<u32>, Vec<u32>),
+    /// Sessions that others are merged into, and those.
+    merged: (Vec<u32>, Vec<u32>),
+}
+
+/// The open sessions.
+#[derive(Debug)]
+pub(super) struct OpenSessions {
+    keys: KeyIndex,
+    /// By key: its newest session.
+    newest: Vec<u32>,
+    sessions: Vec<Session>,
+    set: AggregateSet,
+    /// Numbers of sessions that are no more.
+    free: Vec<u32>,
+    ends: Ends,
+    frozen: FrozenRows,
+    saving: Option<(CheckpointId, PieceSender)>,
+    /// Sessions that must be saved before they change, as they were at the barrier.
+    unsaved: Vec<(u32, Session)>,
+    moves: Moves,
+    ids: Vec<u32>,
+    reused: Vec<u32>,
+}
+
+impl OpenSessions {
+    /// Without sessions.
+    pub(super) fn new(shape: &Shape) -> Self {
+        Self {
+            keys: KeyIndex::new(&shape.key_types),
+            newest: Vec::new(),
+            sessions: Vec::new(),
+            set: shape.plan.accumulators(),
+            free: Vec::new(),
+            ends: Ends::default(),
+            frozen: FrozenRows::new(),
+            saving: None,
+            unsaved: Vec::new(),
+            moves: Moves::default(),
+            ids: Vec::new(),
+            reused: Vec::new(),
+        }
+    }
+
+    /// Number of sessions.
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len() - self.free.len()
+    }
+
+    /// Bytes held.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let ids = self.newest.capacity() + self.free.capacity();
+        self.keys.memory_bytes()
+            + self.set.memory_bytes()
+            + self.ends.memory_bytes()
+            + self.frozen.memory_bytes()
+            + ids * size_of::<u32>()
+            + self.sessions.capacity() * size_of::<Session>()
+    }
+
+    /// Joins the batch's parts to the sessions that they touch; parts that touch none open one, or, where `opens` is false, are
+    /// left out. Answers how many were.
+    pub(super) fn join(&mut self, shape: &Shape, batch: &Collapse, opens: bool) -> Result<u64, EngineError> {
+        let mut keys = std::mem::take(&mut self.ids);
+        self.intern(&batch.keys(), batch.keys_len(), &mut keys);
+        self.moves.clear();
+        let mut left_out = 0;
+        for id in batch.by_key() {
+            let part = batch.parts()[*id as usize];
+            let part = Part { key: keys[part.key as usize], ..part };
+            left_out += u64::from(!self.place(part, *id, opens));
+        }
+        self.ids = keys;
+        self.send_unsaved(shape);
+        self.move_states(shape, batch)?;
+        Ok(left_out)
+    }
+
+    /// Appends the sessions that end at `time` or before to `due`, in order of end and start.
+    pub(super) fn take_due(&mut self, time: i64, due: &mut Vec<u32>) {
+        let sessions = &self.sessions;
+        self.ends.take_due(time, |session| sessions[session as usize].end, due);
+        due.sort_unstable_by_key(|session| {
+            let Session { key, start, end, .. } = sessions[*session as usize];
+            (end, start, key)
+        });
+    }
+
+    /// Keys, bounds (`window_start`, `window_end`, `window_time`) and results of these sessions.
+    pub(super) fn read(&self, sessions: &[u32]) -> Vec<ArrayRef> {
+        let keys = self.keys.keys(Rows::Ids(&self.keys_of(sessions)));
+        let (start, end) = self.bounds(sessions);
+        let time = times(sessions.iter().map(|session| self.sessions[*session as usize].end.saturating_sub(1)));
+        keys.into_iter().chain([start, end, time]).chain(self.set.read(Rows::Ids(sessions))).collect()
+    }
+
+    /// Forgets sessions that are out.
+    pub(super) fn remove(&mut self, shape: &Shape, sessions: &[u32]) {
+        for session in sessions {
+            touch(&mut self.frozen, &self.sessions, &mut self.unsaved, *session);
+        }
+        self.send_unsaved(shape);
+        for session in sessions {
+            let Session { key, older, .. } = self.sessions[*session as usize];
+            let (mut newer, mut at) = (NONE, self.newest[key as usize]);
+            while at != *session {
+                (newer, at) = (at, self.sessions[at as usize].older);
+            }
+            self.link(key, newer, older);
+            self.release(*session);
+            self.forget_key_without_session(key);
+        }
+    }
+
+    /// The synchronous part of a snapshot. One that is still running is finished first.
+    pub(super) fn snapshot(&mut self, shape: &Shape, checkpoint: CheckpointId) -> StatePart {
+        while self.saving.is_some() {
+            self.save(shape);
+        }
+        let mut open = vec![u64::MAX; self.sessions.len().div_ceil(64)];
+        if let Some(last) = open.last_mut().filter(|_| !self.sessions.len().is_multiple_of(64)) {
+            *last = (1 << (self.sessions.len() % 64)) - 1;
+        }
+        self.free.iter().for_each(|free| open[*free as usize / 64] &= !(1 << (free % 64)));
+        self.frozen.resize(self.sessions.len());
+        self.frozen.freeze_these(&open);
+        let (sender, reader) = pieces();
+        self.saving = Some((checkpoint, sender));
+        self.save(shape);
+        let schema = Arc::clone(&shape.state);
+        let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
+        StatePart { meta, contents: reader.into() }
+    }
+
+    /// Saves a further piece of a running snapshot, none while the background has enough to do; answers whether more remain.
+    pub(super) fn save_next(&mut self, shape: &Shape) -> bool {
+        match &self.saving {
+            None => return false,
+            Some((checkpoint, sender)) if sender.is_abandoned() => self.abandon(*checkpoint),
+            Some((_, sender)) if sender.is_full() => {}
+            Some(_) => self.save(shape),
+        }
+        self.saving.is_some()
+    }
+
+    /// Gives the snapshot of this checkpoint up, if it is running.
+    pub(super) fn abandon(&mut self, checkpoint: CheckpointId) {
+        if self.saving.take_if(|(running, _)| *running == checkpoint).is_some() {
+            self.frozen.abandon();
+        }
+    }
+
+    /// Takes what was in the snapshot that the task starts from.
+    pub(super) fn restore(
+        &mut self,
+        shape: &Shape,
+        key_groups: KeyGroupRange,
+        restored: &[RestoredState],
+    ) -> Result<(), EngineError> {
+        for rows in restored_rows(shape, key_groups, restored)? {
+            let namespace = rows.namespace.as_ref().expect("a session has bounds").as_struct();
+            let bound = |at: usize| namespace.column(at).as_primitive::<TimestampMillisecondType>().values();
+            let mut keys = std::mem::take(&mut self.ids);
+            self.intern(&rows.keys, rows.rows, &mut keys);
+            let mut opened = Vec::with_capacity(rows.rows);
+            for (key, (start, end)) in keys.iter().zip(bound(0).iter().zip(bound(1))) {
+                let part = Part { key: *key, start: *start, end: *end };
+                let (newer, _) = self.neighbour(part);
+                opened.push(self.open(part, newer));
+            }
+            self.ids = keys;
+            self.set.resize(self.sessions.len());
+            self.set.assign(&opened, &rows.states);
+        }
+        self.frozen.resize(self.sessions.len());
+        Ok(())
+    }
+
+    /// Fills `ids` with the key of each row.
+    fn intern(&mut self, keys: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+        ids.clear();
+        self.keys.intern(keys, rows, ids);
+        self.newest.resize(self.keys.len(), NONE);
+        // Nothing is left of the keys that had these numbers before.
+        self.reused.clear();
+        self.keys.drain_reused(&mut self.reused);
+    }
+
+    /// The last of the key's sessions, newest first, that start after the part ends, and the one after it.
+    fn neighbour(&self, part: Part) -> (u32, u32) {
+        let (mut newer, mut at) = (NONE, self.newest[part.key as usize]);
+        while at != NONE && self.sessions[at as usize].start > part.end {
+            (newer, at) = (at, self.sessions[at as usize].older);
+        }
+        (newer, at)
+    }
+
+    /// Finds the place of a part, changes bounds and lists, and notes where its state goes; answers whether it has a place.
+    ///
+    /// Contract: a key's parts come by start and touch no other part. Then a session that takes others in is never taken in itself.
+    fn place(&mut self, part: Part, id: u32, opens: bool) -> bool {
+        let (newer, at) = self.neighbour(part);
+        if at == NONE || self.sessions[at as usize].end < part.start {
+            if !opens {
+                self.forget_key_without_session(part.key);
+                return false;
+            }
+            let session = self.open(part, newer);
+            self.moves.opened.0.push(session);
+            self.moves.opened.1.push(id);
+            return true;
+        }
+        let end = part.end.max(self.sessions[at as usize].end);
+        touch(&mut self.frozen, &self.sessions, &mut self.unsaved, at);
+        let mut oldest = at;
+        loop {
+            let next = self.sessions[oldest as usize].older;
+            if next == NONE || self.sessions[next as usize].end < part.start {
+                break;
+            }
+            touch(&mut self.frozen, &self.sessions, &mut self.unsaved, next);
+            self.moves.merged.1.push(oldest);
+            oldest = next;
+        }
+        let taken_in = self.moves.merged.1.len();
+        self.moves.merged.0.resize(taken_in, oldest);
+        self.moves.joined.0.push(oldest);
+        self.moves.joined.1.push(id);
+        let session = &mut self.sessions[oldest as usize];
+        (session.start, session.end) = (session.start.min(part.start), end);
+        self.link(part.key, newer, oldest);
+        true
+    }
+
+    /// Opens a session behind `newer` in its key's list.
+    fn open(&mut self, part: Part, newer: u32) -> u32 {
+        let Part { key, start, end } = part;
+        let older = if newer == NONE { self.newest[key as usize] } else { self.sessions[newer as usize].older };
+        let session = Session { key, older, start, end };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.sessions[id as usize] = session;
+                id
+            }
+            None => {
+                self.sessions.push(session);
+                self.sessions.len() as u32 - 1
+            }
+        };
+        self.link(key, newer, id);
+        self.ends.enter(id, end);
+        id
+    }
+
+    /// Makes `session` the one behind `newer`, or the key's newest.
+    fn link(&mut self, key: u32, newer: u32, session: u32) {
+        match newer {
+            NONE => self.newest[key as usize] = session,
+            newer => self.sessions[newer as usize].older = session,
+        }
+    }
+
+    /// The session is in no list any more.
+    fn release(&mut self, session: u32) {
+        self.ends.leave(session);
+        self.free.push(session);
+    }
+
+    fn forget_key_without_session(&mut self, key: u32) {
+        if self.newest[key as usize] == NONE {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Does what was noted.
+    fn move_states(&mut self, shape: &Shape, batch: &Collapse) -> Result<(), EngineError> {
+        let Self { set, moves: Moves { opened, joined, merged }, keys, sessions, .. } = self;
+        let overflowed =
+            |overflow: CallOverflow<'_>| shape.overflow(overflow.call, &keys.keys(Rows::Ids(&[sessions[overflow.group].key])));
+        set.resize(sessions.len());
+        self.frozen.resize(sessions.len());
+        if !opened.0.is_empty() {
+            set.assign(&opened.0, &batch.states(Rows::Ids(&opened.1)));
+        }
+        if !joined.0.is_empty() {
+            set.merge(Groups::Each(&joined.0), &batch.states(Rows::Ids(&joined.1))).map_err(overflowed)?;
+        }
+        if !merged.0.is_empty() {
+            let states = set.states(Rows::Ids(&merged.1));
+            set.merge(Groups::Each(&merged.0), &states).map_err(overflowed)?;
+            for session in std::mem::take(&mut self.moves.merged.1) {
+                self.release(session);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what must be saved before it changes.
+    fn send_unsaved(&mut self, shape: &Shape) {
+        if let Some((_, sender)) = self.saving.as_ref().filter(|_| !self.unsaved.is_empty()) {
+            let (ids, sessions): (Vec<u32>, Vec<Session>) = self.unsaved.drain(..).unzip();
+            sender.send(self.piece(shape, &ids, &sessions));
+        }
+    }
+
+    /// Saves further sessions as one piece.
+    fn save(&mut self, shape: &Shape) {
+        let Some((checkpoint, sender)) = self.saving.take() else { return };
+        let mut ids = Vec::new();
+        self.frozen.take_next(BACKGROUND_ROWS, &mut ids);
+        let sessions: Vec<Session> = ids.iter().map(|id| self.sessions[*id as usize]).collect();
+        sender.send(self.piece(shape, &ids, &sessions));
+        match self.frozen.is_running() {
+            true => self.saving = Some((checkpoint, sender)),
+            false => sender.finish(),
+        }
+    }
+
+    /// The saved rows of these sessions, which had these bounds.
+    fn piece(&self, shape: &Shape, ids: &[u32], sessions: &[Session]) -> RecordBatch {
+        let keys: Vec<u32> = sessions.iter().map(|session| session.key).collect();
+        let (starts, ends) = (sessions.iter().map(|session| session.start), sessions.iter().map(|session| session.end));
+        let namespace = namespace_column(times(starts), times(ends));
+        let columns = self.keys.keys(Rows::Ids(&keys)).into_iter().chain([namespace]).chain(self.set.states(Rows::Ids(ids)));
+        RecordBatch::try_new(Arc::clone(&shape.pieces), columns.collect()).expect("states have the planned columns")
+    }
+
+    fn keys_of(&self, sessions: &[u32]) -> Vec<u32> {
+        sessions.iter().map(|session| self.sessions[*session as usize].key).collect()
+    }
+
+    fn bounds(&self, sessions: &[u32]) -> (ArrayRef, ArrayRef) {
+        let each = || sessions.iter().map(|session| self.sessions[*session as usize]);
+        (times(each().map(|session| session.start)), times(each().map(|session| session.end)))
+    }
+}
+
+impl Moves {
+    fn clear(&mut self) {
+        for (to, from) in [&mut self.opened, &mut self.joined, &mut self.merged] {
+            to.clear();
+            from.clear();
+        }
+    }
+}
+
+/// Notes a session that is going to change, if a running snapshot has still to save it.
+fn touch(frozen: &mut FrozenRows, sessions: &[Session], unsaved: &mut Vec<(u32, Session)>, session: u32) {
+    if frozen.take(session) {
+        unsaved.push((session, sessions[session as usize]));
+    }
+}
+
+fn times(times: impl Iterator<Item = i64>) -> ArrayRef {
+    Arc::new(TimestampMillisecondArray::from_iter_values(times))
+}

@@ -1,0 +1,87 @@
+//! The first half of a two-phase aggregation in sessions: each batch as parts of sessions, so that fewer rows cross the exchange.
+//!
+//! Keeps nothing. Lateness is not its to judge: a row whose session would be over by its own watermark goes on as a part by itself.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, TimestampMillisecondArray};
+use arrow::record_batch::RecordBatch;
+use levada_common::plan::{AggregateSpec, OperatorSpec};
+use levada_common::time::Watermark;
+use levada_state::rows::Rows;
+
+use super::super::pending::Pending;
+use super::super::restore::no_state;
+use super::super::shape::Shape;
+use super::collapse::Collapse;
+use super::source::Source;
+use super::{runs, slices};
+use crate::error::EngineError;
+use crate::operator::{Operator, OperatorContext, RestoredState};
+
+/// A partial aggregation in sessions.
+///
+/// Shape of the output: keys, `window_start` and `window_end` of a part of a session, states.
+#[derive(Debug)]
+pub(in super::super) struct Partial {
+    shape: Arc<Shape>,
+    source: Source,
+    collapse: Collapse,
+    pending: Pending,
+    watermark: i64,
+    rows_max: usize,
+}
+
+impl Partial {
+    pub(in super::super) fn new(shape: Arc<Shape>, spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Self, EngineError> {
+        Ok(Self {
+            source: Source::new(spec, aggregate).map_err(|message| shape.invariant(message))?,
+            collapse: Collapse::new(&shape),
+            shape,
+            pending: Pending::default(),
+            watermark: i64::MIN,
+            rows_max: 1,
+        })
+    }
+
+    fn part_columns(&self) -> Vec<ArrayRef> {
+        let parts = self.collapse.parts();
+        let starts = TimestampMillisecondArray::from_iter_values(parts.iter().map(|part| part.start));
+        let ends = TimestampMillisecondArray::from_iter_values(parts.iter().map(|part| part.end));
+        let bounds: [ArrayRef; 2] = [Arc::new(starts), Arc::new(ends)];
+        self.collapse.part_keys().into_iter().chain(bounds).chain(self.collapse.states(Rows::first(parts.len()))).collect()
+    }
+}
+
+impl Operator for Partial {
+    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        no_state(&self.shape, &restored)?;
+        self.source.open(&context.metrics);
+        self.rows_max = context.batch_rows_max;
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let (batch, bounds) = self.source.read(batch)?;
+        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
+        for (rows, is_over) in runs(&bounds, self.watermark) {
+            let (keys, inputs) = (slices(&keys, rows.start, rows.len()), slices(&inputs, rows.start, rows.len()));
+            let (starts, ends) = (&bounds.starts[rows.clone()], &bounds.ends[rows]);
+            match is_over {
+                true => self.collapse.take_each(&self.shape, &keys, starts, ends, &inputs)?,
+                false => self.collapse.take(&self.shape, &keys, starts, ends, &inputs)?,
+            }
+            self.pending.push(self.shape.output(self.part_columns())?);
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        Ok(self.pending.pop(self.rows_max))
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        self.watermark = watermark.0;
+        Ok(Some(watermark))
+    }
+}

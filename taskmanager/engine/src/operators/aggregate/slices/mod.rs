@@ -1,0 +1,220 @@
+//! Aggregates in windows that overlap: sliding and cumulating.
+//!
+//! A row is taken in once, into the slice of its time; slices are panes, and all the state there is. Windows are made of slices
+//! when they fire. A row whose windows have all fired is late. Where a row comes behind the watermark into a slice that windows
+//! still to come have, what was merged of slices is made anew.
+
+mod series;
+mod stacks;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::compute::concat_batches;
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::CheckpointId;
+use levada_common::time::Watermark;
+use levada_state::snapshot::StatePart;
+
+use super::panes::{OpenPanes, Window};
+use super::restore::{refuse, restored_watermark, watermark_part};
+use super::shape::Shape;
+use super::windows::grid_floor;
+use crate::error::EngineError;
+use crate::operator::{Operator, OperatorContext, RestoredState};
+use stacks::Stacks;
+
+pub(super) use series::Series;
+
+/// A window on its way out.
+#[derive(Debug)]
+struct Outgoing {
+    window: Window,
+    /// Next of its keys.
+    cursor: usize,
+}
+
+/// An aggregation in windows that overlap.
+///
+/// Shape of the output: as of `Windows`; windows fire in the order of their ends, each with the keys that have a row in it.
+#[derive(Debug)]
+pub(super) struct Slices {
+    shape: Arc<Shape>,
+    series: Series,
+    /// Size and offset of slices.
+    grid: (i64, i64),
+    panes: OpenPanes,
+    stacks: Stacks,
+    /// Whether slices have changed that are in `stacks`.
+    is_stale: bool,
+    outgoing: Option<Outgoing>,
+    ids: Vec<u32>,
+    /// The watermark at which the last window fired that has.
+    fired: i64,
+    watermark: i64,
+    context: Option<OperatorContext>,
+}
+
+impl Slices {
+    pub(super) fn new(shape: Arc<Shape>, series: Series, grid: (i64, i64)) -> Self {
+        Self {
+            stacks: Stacks::new(&shape),
+            shape,
+            series,
+            grid,
+            panes: OpenPanes::default(),
+            is_stale: false,
+            outgoing: None,
+            ids: Vec::new(),
+            fired: i64::MIN,
+            watermark: i64::MIN,
+            context: None,
+        }
+    }
+
+    fn context(&self) -> &OperatorContext {
+        self.context.as_ref().expect("an operator is opened first")
+    }
+
+    /// The next window that fires at the watermark, its slices merged.
+    fn next_window(&mut self) -> Result<Option<Outgoing>, EngineError> {
+        let window = self.panes.first().and_then(|slice| self.series.first_after(slice, self.fired));
+        let Some(window) = window.filter(|window| window.has_fired(self.watermark)) else {
+            self.fired = self.watermark;
+            return Ok(None);
+        };
+        self.stacks.move_to(&self.shape, window, &self.panes, std::mem::take(&mut self.is_stale))?;
+        Ok(Some(Outgoing { window, cursor: 0 }))
+    }
+
+    /// The window is out: slices that no other window has are dropped.
+    fn end_window(&mut self, window: Window) -> Result<(), EngineError> {
+        self.fired = window.end.saturating_sub(1);
+        while let Some(slice) = self.panes.first().filter(|slice| self.series.last(*slice).has_fired(self.fired)) {
+            let pane = self.panes.pop(&self.shape, slice)?;
+            self.panes.retire(pane);
+        }
+        if self.panes.groups() == 0 {
+            self.stacks = Stacks::new(&self.shape);
+        }
+        self.count();
+        Ok(())
+    }
+
+    /// Slices that were saved by windows of another making are not these.
+    fn check_grid(&self) -> Result<(), EngineError> {
+        let (size, offset) = self.grid;
+        let is_slice = |slice: &Window| slice.end - slice.start == size && grid_floor(slice.start, size, offset) == slice.start;
+        match self.panes.windows().find(|slice| !is_slice(slice)) {
+            None => Ok(()),
+            Some(Window { start, end }) => {
+                let reason = format!(
+                    "it has a slice from {start} to {end} ms, and the slices of this window are {size} ms long, from {offset} ms on; \
+                     restore with the window's size, slide and offset as they were"
+                );
+                Err(refuse(&self.shape, self.shape.state_name(), reason))
+            }
+        }
+    }
+
+    fn count(&self) {
+        let (metrics, bytes) = (&self.context().metrics, self.panes.memory_bytes() + self.stacks.memory_bytes());
+        metrics.state_keys.store(self.panes.groups() as u64, Ordering::Relaxed);
+        metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Operator for Slices {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.watermark = restored_watermark(&self.shape, &mut restored)?;
+        self.fired = self.watermark;
+        // Slices stay on the heap, whatever the backend.
+        self.panes.open(&self.shape, &OperatorContext { cold: None, ..context.clone() }, &restored)?;
+        self.check_grid()?;
+        self.context = Some(context.clone());
+        self.count();
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
+        let source = self.shape.windows.as_ref().expect("this aggregation has slices");
+        let mut late = 0;
+        for (slice, split) in source.split(&batch).map_err(|reason| self.shape.invariant(reason))? {
+            let rows = split.rows(batch.num_rows());
+            if self.series.last(slice).has_fired(self.watermark) {
+                late += rows as u64;
+                continue;
+            }
+            self.is_stale |= self.stacks.has(slice.end);
+            let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
+            let inputs = split.columns(&inputs).map_err(|source| self.shape.kernel(source))?;
+            self.panes.intern(&self.shape, slice, &keys, rows, &mut self.ids)?;
+            self.panes.take_in(&self.shape, slice, &self.ids, &inputs, rows)?;
+        }
+        if late > 0 {
+            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
+        }
+        self.count();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let rows_max = self.context().batch_rows_max;
+        let (mut parts, mut rows) = (Vec::new(), 0);
+        while rows < rows_max {
+            if self.outgoing.is_none() {
+                self.outgoing = self.next_window()?;
+            }
+            let Some(Outgoing { window, cursor }) = &mut self.outgoing else { break };
+            match self.stacks.next(&self.shape, cursor, rows_max - rows)? {
+                Some(merged) => {
+                    let (start, end) = window.columns(merged.rows);
+                    let window = [start, end, window.time_column(merged.rows)];
+                    parts.push(self.shape.output(merged.keys.into_iter().chain(window).chain(merged.results).collect())?);
+                    rows += merged.rows;
+                }
+                None => {
+                    let window = *window;
+                    self.outgoing = None;
+                    self.end_window(window)?;
+                }
+            }
+        }
+        match parts.len() {
+            0 => Ok(None),
+            1 => Ok(parts.pop()),
+            _ => concat_batches(&self.shape.output, &parts).map(Some).map_err(|source| self.shape.kernel(source)),
+        }
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        // After a restore the sources' time starts anew; what has fired stays fired.
+        self.watermark = self.watermark.max(watermark.0);
+        Ok(Some(watermark))
+    }
+
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        if finished {
+            return Ok(Vec::new());
+        }
+        let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
+        parts.extend(watermark_part(&self.shape, self.watermark));
+        Ok(parts)
+    }
+
+    fn background(&mut self) -> Result<bool, EngineError> {
+        self.panes.background(&self.shape)
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        self.advance(Watermark::MAX).map(|_| ())
+    }
+
+    fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        if !completed {
+            self.panes.abandon(checkpoint);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Which windows a slice is in: arithmetic on times only.
+
+use levada_common::plan::WindowSpec;
+
+use super::super::panes::Window;
+use super::super::windows::grid_floor;
+
+/// Windows that overlap, and are made of slices. Milliseconds; the rules of `WindowSpec` hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Series {
+    /// One of this size after every slide.
+    Sliding { size: i64, slide: i64, offset: i64 },
+    /// Each cycle of this size as it has grown after every step.
+    Cumulate { size: i64, step: i64, offset: i64 },
+}
+
+impl Series {
+    /// The windows of `spec`, where they overlap.
+    pub(in super::super) fn of(spec: &WindowSpec) -> Option<Self> {
+        match *spec {
+            WindowSpec::Sliding { size_ms: size, slide_ms: slide, offset_ms: offset } => {
+                Some(Self::Sliding { size, slide: slide.max(1), offset })
+            }
+            WindowSpec::Cumulate { size_ms: size, step_ms: step, offset_ms: offset } => {
+                Some(Self::Cumulate { size: size.max(1), step: step.max(1), offset })
+            }
+            WindowSpec::Running
+            | WindowSpec::Tumbling { .. }
+            | WindowSpec::Session { .. }
+            | WindowSpec::Same
+            | WindowSpec::Global => None,
+        }
+    }
+
+    /// The last window that has this slice.
+    pub(super) fn last(self, slice: Window) -> Window {
+        let (start, size) = match self {
+            Self::Sliding { size, slide, offset } => (grid_floor(slice.start, slide, offset), size),
+            Self::Cumulate { size, offset, .. } => (grid_floor(slice.start, size, offset), size),
+        };
+        Window { start, end: start.saturating_add(size) }
+    }
+
+    /// The first window that has this slice and has not fired at this watermark.
+    pub(super) fn first_after(self, slice: Window, watermark: i64) -> Option<Window> {
+        let end_min = slice.end.max(watermark.saturating_add(2));
+        match self {
+            Self::Sliding { size, slide, offset } => {
+                let start = grid_floor(end_min.saturating_sub(size).saturating_add(slide - 1), slide, offset);
+                (start <= slice.start).then(|| Window { start, end: start.saturating_add(size) })
+            }
+            Self::Cumulate { size, step, offset } => {
+                let start = grid_floor(slice.start, size, offset);
+                let steps = end_min.saturating_sub(start).saturating_add(step - 1).div_euclid(step);
+                let end = start.saturating_add(steps.saturating_mul(step));
+                (end <= start.saturating_add(size)).then_some(Window { start, end })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Every window that has the slice, by looking at all of them around it.
+    fn naive(series: Series, slice: Window) -> Vec<Window> {
+        let all: Vec<Window> = match series {
+            Series::Sliding { size, slide, offset } => {
+                (-400..400).map(|n| n * slide + offset).map(|start| Window { start, end: start + size }).collect()
+            }
+            Series::Cumulate { size, step, offset } => (-400..400)
+                .flat_map(|n| (1..=size / step).map(move |steps| (n * size + offset, steps)))
+                .map(|(start, steps)| Window { start, end: start + steps * step })
+                .collect(),
+        };
+        all.into_iter().filter(|window| window.start <= slice.start && slice.end <= window.end).collect()
+    }
+
+    fn series() -> impl Strategy<Value = (WindowSpec, Series)> {
+        let sliding = (1i64..12, 0i64..20, 0i64..12).prop_map(|(slide_ms, more, offset)| WindowSpec::Sliding {
+            size_ms: slide_ms + more,
+            slide_ms,
+            offset_ms: offset % slide_ms,
+        });
+        let cumulate = (1i64..8, 1i64..8, 0i64..64).prop_map(|(step_ms, steps, offset)| WindowSpec::Cumulate {
+            size_ms: step_ms * steps,
+            step_ms,
+            offset_ms: offset % (step_ms * steps),
+        });
+        prop_oneof![sliding, cumulate].prop_map(|spec| (spec.clone(), Series::of(&spec).expect("they overlap")))
+    }
+
+    proptest! {
+        #[test]
+        fn windows_of_a_slice_are_those_of_the_model((spec, series) in series(), time in -150i64..150, watermark in -200i64..200) {
+            let (size, offset) = spec.slices().expect("there are slices");
+            let start = grid_floor(time, size, offset);
+            let slice = Window { start, end: start + size };
+            let all = naive(series, slice);
+            prop_assert_eq!(Some(&series.last(slice)), all.iter().max());
+            let next = all.iter().filter(|window| !window.has_fired(watermark)).min();
+            prop_assert_eq!(series.first_after(slice, watermark), next.copied());
+            prop_assert_eq!(series.first_after(slice, i64::MAX), None);
+            prop_assert_eq!(series.first_after(slice, i64::MIN), all.iter().min().copied());
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Session windows against a naive model, and the cases that others got wrong.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use levada_common::plan::{AggregateFunction, SessionGap, WindowSpec};
+use proptest::prelude::*;
+
+use super::rig::{Rig, Row, batch, call, spec};
+use super::windows::{Step, run, sorted, steps};
+use crate::error::EngineError;
+
+pub(super) fn session(gap_ms: i64) -> WindowSpec {
+    WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } }
+}
+
+fn per_row() -> WindowSpec {
+    WindowSpec::Session { gap: SessionGap::Column { name: "v".into() } }
+}
+
+/// Start, end, count and sum.
+type Session = (i64, i64, u64, i64);
+
+fn naive(steps: &[Step], gap: impl Fn(&Row) -> i64, keyed: bool) -> (Vec<String>, u64) {
+    let mut open = BTreeMap::<i64, Vec<Session>>::new();
+    let (mut out, mut late, mut watermark) = (Vec::new(), 0, i64::MIN);
+    for step in steps.iter().chain([&Step::Advance(i64::MAX)]) {
+        match step {
+            Step::Rows(rows) => {
+                for row in rows {
+                    let sessions = open.entry(if keyed { row.0 } else { 0 }).or_default();
+                    let mut merged: Session = (row.1, row.1 + gap(row), 1, row.2);
+                    let touches = |one: &Session, other: &Session| one.0 <= other.1 && other.0 <= one.1;
+                    let touched: Vec<Session> = sessions.iter().copied().filter(|session| touches(session, &merged)).collect();
+                    if touched.is_empty() && merged.1 <= watermark {
+                        late += 1;
+                        continue;
+                    }
+                    sessions.retain(|session| !touched.contains(session));
+                    for (start, end, n, sum) in touched {
+                        merged = (merged.0.min(start), merged.1.max(end), merged.2 + n, merged.3 + sum);
+                    }
+                    sessions.push(merged);
+                }
+            }
+            Step::Advance(to) => {
+                watermark = watermark.max(*to);
+                for (key, sessions) in &mut open {
+                    sessions.retain(|(start, end, n, sum)| {
+                        if *end <= watermark {
+                            let key = if keyed { format!("{key},") } else { String::new() };
+                            out.push(format!("{key}{start},{end},{},{n},{sum}", end - 1));
+                        }
+                        *end > watermark
+                    });
+                }
+            }
+        }
+    }
+    (out, late)
+}
+
+fn count_and_sum(keys: &[&str], window: WindowSpec) -> Rig {
+    Rig::new(&spec(keys, window, vec![call("n", AggregateFunction::Count), call("total", AggregateFunction::Sum)]))
+}
+
+/// The rows with a value that can be a gap.
+fn with_gaps(steps: &[Step]) -> Vec<Step> {
+    let with_gap = |rows: &Vec<Row>| rows.iter().map(|(key, time, value)| (*key, *time, value.abs() * 3 + 1)).collect();
+    let step = |step: &Step| match step {
+        Step::Rows(rows) => Step::Rows(with_gap(rows)),
+        Step::Advance(to) => Step::Advance(*to),
+    };
+    steps.iter().map(step).collect()
+}
+
+proptest! {
+    #[test]
+    fn sessions_are_those_of_the_model(steps in steps(), gap in 1i64..25, keyed in any::<bool>()) {
+        let mut rig = count_and_sum(if keyed { &["k"] } else { &[] }, session(gap));
+        run(&mut rig, &steps);
+        rig.finish();
+        let (expected, late) = naive(&steps, |_| gap, keyed);
+        prop_assert_eq!(sorted(rig.take_rows()), sorted(expected));
+        prop_assert_eq!(rig.late_rows(), late);
+        prop_assert_eq!(rig.metrics.state_keys.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn each_row_may_have_its_own_gap(steps in steps(), keyed in any::<bool>()) {
+        let steps = with_gaps(&steps);
+        let mut rig = count_and_sum(if keyed { &["k"] } else { &[] }, per_row());
+        run(&mut rig, &steps);
+        rig.finish();
+        let (expected, late) = naive(&steps, |row| row.2, keyed);
+        prop_assert_eq!(sorted(rig.take_rows()), sorted(expected));
+        prop_assert_eq!(rig.late_rows(), late);
+    }
+
+    #[test]
+    fn the_size_of_batches_changes_nothing(steps in steps(), gap in 1i64..25) {
+        let one_by_one: Vec<Step> = steps.iter().flat_map(|step| match step {
+            Step::Rows(rows) => rows.iter().map(|row| Step::Rows(vec![*row])).collect(),
+            Step::Advance(to) => vec![Step::Advance(*to)],
+        }).collect();
+        let (mut rig, mut slow) = (count_and_sum(&["s"], session(gap)), count_and_sum(&["s"], session(gap)));
+        run(&mut rig, &steps);
+        run(&mut slow, &one_by_one);
+        prop_assert_eq!(sorted(rig.take_rows()), sorted(slow.take_rows()));
+        prop_assert_eq!(rig.late_rows(), slow.late_rows());
+    }
+}
+
+/// Case G29 in every order of arrival.
+#[test]
+fn a_row_that_bridges_joins_two_sessions() {
+    let rows: [Row; 4] = [(1, 0, 1), (1, 15_000, 2), (1, 8_000, 4), (1, 3_000, 8)];
+    for order in 0..24 {
+        let mut left: Vec<Row> = rows.to_vec();
+        let mut rig = count_and_sum(&["k"], session(10_000));
+        let mut order = order;
+        for choices in (1..=4).rev() {
+            rig.process(&[left.remove(order % choices)]);
+            order /= choices;
+        }
+        assert_eq!(rig.metrics.state_keys.load(Ordering::Relaxed), 1);
+        rig.finish();
+        assert_eq!(rig.take_rows(), ["1,0,25000,24999,4,15"]);
+    }
+}
+
+/// Case G31.
+#[test]
+fn a_session_grows() {
+    let mut rig = count_and_sum(&["k"], session(600_000));
+    (0..4).for_each(|n| rig.process(&[(4, n * 1000, 1)]));
+    rig.finish();
+    assert_eq!(rig.take_rows(), ["4,0,603000,602999,4,4"]);
+}
+
+#[test]
+fn a_row_at_the_end_of_a_session_is_in_it_until_time_has_passed_it() {
+    let mut rig = count_and_sum(&["k"], session(10));
+    rig.process(&[(1, 0, 1), (2, 0, 1)]);
+    rig.advance(9);
+    assert!(rig.take_rows().is_empty(), "a row at 10 may still come");
+    rig.process(&[(1, 10, 1)]);
+    rig.advance(10);
+    assert_eq!(rig.take_rows(), ["2,0,10,9,1,1"]);
+    rig.finish();
+    assert_eq!(rig.take_rows(), ["1,0,20,19,2,2"]);
+}
+
+#[test]
+fn a_late_row_is_taken_by_a_session_that_is_open() {
+    let mut rig = count_and_sum(&["k"], session(10));
+    rig.process(&[(1, 20, 1)]);
+    rig.advance(25);
+    // The row at 5 would be over at 15; it is late before the one at 12 has come, which reaches the open session, and not after it.
+    rig.process(&[(1, 5, 1), (1, 12, 1), (1, 5, 1), (2, 5, 1)]);
+    assert_eq!(rig.late_rows(), 2);
+    rig.finish();
+    assert_eq!(rig.take_rows(), ["1,5,30,29,3,3"]);
+}
+
+#[test]
+fn a_row_without_a_gap_is_a_bad_record() {
+    let mut rig = count_and_sum(&["k"], per_row());
+    match rig.try_process(batch(&[(1, 0, 5), (1, 3, 0)])) {
+        Err(error @ EngineError::BadRecord { .. }) => {
+            let text = error.to_string();
+            assert!(text.contains("the session gap is null or not between 1 ms and"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn many_sessions_of_one_key_are_kept_apart() {
+    let mut rig = count_and_sum(&["k"], session(2));
+    let rows: Vec<Row> = (0..3000).map(|n| (n % 3, (n * 7919 % 3000) * 5, 1)).collect();
+    rows.chunks(500).for_each(|rows| rig.process(rows));
+    let (expected, _) = naive(&[Step::Rows(rows)], |_| 2, true);
+    assert_eq!(rig.metrics.state_keys.load(Ordering::Relaxed) as usize, expected.len());
+    rig.finish();
+    assert_eq!(sorted(rig.take_rows()), sorted(expected));
+}
+
+#[test]
+fn numbers_of_sessions_are_used_again() {
+    let mut rig = count_and_sum(&["k"], session(5));
+    let mut bytes = 0;
+    for round in 0..50 {
+        rig.process(&(0..500).map(|n| (round * 500 + n, round * 100, n)).collect::<Vec<_>>());
+        rig.advance(round * 100 + 50);
+        assert_eq!(rig.take_rows().len(), 500);
+        if round == 5 {
+            bytes = rig.metrics.state_bytes.load(Ordering::Relaxed);
+        }
+    }
+    assert!(rig.metrics.state_bytes.load(Ordering::Relaxed) <= bytes * 2);
+}
