@@ -72,8 +72,10 @@ impl Query {
     fn example(&self) -> Option<&'static str> {
         Some(match self.name.as_str() {
             "q3" => include_str!("../../examples/nexmark/q3.yaml"),
+            "q5" => include_str!("../../examples/nexmark/q5.yaml"),
             "q8" => include_str!("../../examples/nexmark/q8.yaml"),
             "q9" => include_str!("../../examples/nexmark/q9.yaml"),
+            "q11" => include_str!("../../examples/nexmark/q11.yaml"),
             "q18" => include_str!("../../examples/nexmark/q18.yaml"),
             "q19" => include_str!("../../examples/nexmark/q19.yaml"),
             "q20" => include_str!("../../examples/nexmark/q20.yaml"),
@@ -120,19 +122,6 @@ impl Query {
     select: { auction: auction, price: price }
 "
             .into(),
-            "q5" => "  counts:
-    inputs: [input]
-    key_by: [auction]
-    window: { sliding: { size: 10s, slide: 2s } }
-    aggregate: { bids: count(*) }
-  hottest:
-    inputs: [counts]
-    window: same
-    order_by: [bids desc]
-    limit: 1
-    with_ties: true
-"
-            .into(),
             "q7" => format!(
                 "  highest:
     inputs: [input]
@@ -163,13 +152,6 @@ impl Query {
       price: max(price)
 "
             ),
-            "q11" => "  counts:
-    inputs: [input]
-    key_by: [bidder]
-    window: { session: { gap: 10s } }
-    aggregate: { bids: count(*) }
-"
-            .into(),
             "q12e" => "  counts:
     inputs: [input]
     key_by: [bidder]

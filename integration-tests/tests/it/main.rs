@@ -13,3 +13,4 @@ mod state_tools;
 mod storage;
 mod streams;
 mod structure;
+mod windows;

@@ -1,0 +1,155 @@
+//! Windows on real processes: Nexmark's q5 and q11 with short windows against a slow reference, and a kill in the middle.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+use levada_common::graph::{GraphGap, GraphWindow, JobGraph, parse};
+use levada_integration_tests::bids::{Bid, bid};
+use levada_integration_tests::process::{Processes, Setup, leftovers, output_lines};
+use levada_proto::v1::JobState;
+use serde_json::Value;
+
+const Q5: &str = include_str!("../../../examples/nexmark/q5.yaml");
+const Q11: &str = include_str!("../../../examples/nexmark/q11.yaml");
+
+/// Four seconds of event time.
+const EVENTS: u64 = 400_000;
+
+const SIZE_MS: i64 = 700;
+const SLIDE_MS: i64 = 200;
+const GAP_MS: i64 = 150;
+
+/// An example over so many events with this window, writing to `out`.
+fn graph(example: &str, window: GraphWindow, parallelism: u32, rate: Option<u64>, out: &Path) -> JobGraph {
+    let mut graph = parse(example).expect("the examples are good jobs");
+    graph.settings.parallelism = Some(parallelism);
+    graph.transforms[0].window = Some(window);
+    for source in &mut graph.sources {
+        source.options.insert("events".into(), EVENTS.into());
+        if let Some(rate) = rate {
+            source.options.insert("rate".into(), rate.into());
+        }
+    }
+    graph.sinks[0].options.insert("path".into(), out.display().to_string().into());
+    graph
+}
+
+fn sliding() -> GraphWindow {
+    GraphWindow::Sliding { size_ms: SIZE_MS, slide_ms: SLIDE_MS, offset_ms: 0 }
+}
+
+fn session() -> GraphWindow {
+    GraphWindow::Session { gap: GraphGap::Fixed { ms: GAP_MS } }
+}
+
+fn bids() -> impl Iterator<Item = Bid> {
+    (0..EVENTS).filter_map(bid)
+}
+
+/// By the end of each window: auction and bids of those that have most.
+fn hottest() -> Vec<String> {
+    let mut counts = BTreeMap::<i64, BTreeMap<u64, u64>>::new();
+    for bid in bids() {
+        let first = bid.time_ms.div_euclid(SLIDE_MS) * SLIDE_MS;
+        for start in (0..).map(|n| first - n * SLIDE_MS).take_while(|start| start + SIZE_MS > bid.time_ms) {
+            *counts.entry(start + SIZE_MS).or_default().entry(bid.auction).or_default() += 1;
+        }
+    }
+    let most = |counts: &BTreeMap<u64, u64>| counts.values().copied().max().expect("a window has a bid");
+    let rows = counts.iter().flat_map(|(end, counts)| {
+        let most = most(counts);
+        counts.iter().filter(move |(_, bids)| **bids == most).map(move |(auction, bids)| format!("{end} {auction} {bids}"))
+    });
+    sorted(rows)
+}
+
+/// By bidder and session: start, end and bids.
+fn sessions() -> Vec<String> {
+    let mut open = BTreeMap::<u64, (i64, i64, u64)>::new();
+    let mut rows = Vec::new();
+    let row = |bidder: u64, (start, end, bids): (i64, i64, u64)| format!("{bidder} {start} {end} {bids}");
+    for bid in bids() {
+        let session = open.entry(bid.bidder).or_insert((bid.time_ms, bid.time_ms, 0));
+        if bid.time_ms > session.1 && session.2 > 0 {
+            rows.push(row(bid.bidder, *session));
+            *session = (bid.time_ms, bid.time_ms, 0);
+        }
+        (session.1, session.2) = (bid.time_ms + GAP_MS, session.2 + 1);
+    }
+    rows.extend(open.into_iter().map(|(bidder, session)| row(bidder, session)));
+    sorted(rows.into_iter())
+}
+
+fn sorted(rows: impl Iterator<Item = String>) -> Vec<String> {
+    let mut rows: Vec<String> = rows.collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// The rows that a job published: these columns, times in milliseconds.
+fn rows(out: &Path, columns: &[&str]) -> anyhow::Result<Vec<String>> {
+    let cell = |value: &Value| match value.as_str() {
+        Some(time) => (string_to_timestamp_nanos(time).expect("a time") / 1_000_000).to_string(),
+        None => value.to_string(),
+    };
+    let chosen = |line: &String| {
+        let row: Value = serde_json::from_str(line).expect("a line is JSON");
+        columns.iter().map(|column| cell(&row[*column])).collect::<Vec<_>>().join(" ")
+    };
+    Ok(sorted(output_lines(out)?.iter().map(chosen)))
+}
+
+const HOTTEST: [&str; 3] = ["window_end", "auction", "bids"];
+
+const SESSIONS: [&str; 4] = ["bidder", "window_start", "window_end", "bids"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nexmark_windows_give_the_rows_of_the_reference() -> anyhow::Result<()> {
+    let cluster = Processes::start(Setup::default()).await?;
+    let (hottest, sessions) = (hottest(), sessions());
+    assert!(hottest.len() > 15 && sessions.len() > 5_000, "the reference is empty");
+    for parallelism in [1, 3] {
+        let queries = [("q5", Q5, sliding(), &HOTTEST[..], &hottest), ("q11", Q11, session(), &SESSIONS[..], &sessions)];
+        for (name, example, window, columns, expected) in queries {
+            let out = cluster.path(&format!("{name}-{parallelism}"));
+            let job = cluster.submit(&graph(example, window, parallelism, None, &out).to_yaml()).await?;
+            let status = cluster.wait(&job).await?;
+            assert_eq!(status.state(), JobState::Finished, "{name}: {}\n{}", status.failure, cluster.logs());
+            assert!(status.nodes.iter().all(|node| node.late_rows == 0), "{name}: no row is late");
+            assert!(&rows(&out, columns)? == expected, "{name} at parallelism {parallelism}: the rows differ");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_survive_a_kill() -> anyhow::Result<()> {
+    let (hottest, sessions) = (hottest(), sessions());
+    let queries = [
+        ("memory", Q5, sliding(), &HOTTEST[..], &hottest),
+        ("fs", Q5, sliding(), &HOTTEST[..], &hottest),
+        ("memory", Q11, session(), &SESSIONS[..], &sessions),
+        ("fs", Q11, session(), &SESSIONS[..], &sessions),
+    ];
+    for (at, (backend, example, window, columns, expected)) in queries.into_iter().enumerate() {
+        let mut cluster = Processes::start(Setup::default()).await?;
+        let out = cluster.path(&format!("out-{at}"));
+        let mut graph = graph(example, window, 2, Some(80_000), &out);
+        let settings = format!(
+            "version: 1\nname: s\nsettings: {{ parallelism: 2, state: {{ backend: {backend} }}, checkpoint: {{ interval: 100ms, dir: \"file://{}\" }}, restart: {{ strategy: fixed-delay, attempts: 20, delay: 50ms }} }}\nsources: {{ a: {{ nexmark: {{}} }} }}\nsinks: {{ b: {{ inputs: [a], blackhole: {{}} }} }}\n",
+            cluster.path("checkpoints").display()
+        );
+        graph.settings = parse(&settings).expect("good settings").settings;
+        let job = cluster.submit(&graph.to_yaml()).await?;
+        cluster.wait_for_checkpoints(&job, 3).await?;
+        let victim = cluster.running()[0];
+        cluster.kill_task_manager(victim)?;
+        cluster.start_task_manager()?;
+        let status = cluster.wait(&job).await?;
+        assert_eq!(status.state(), JobState::Finished, "{backend}: {}\n{}", status.failure, cluster.logs());
+        assert!(&rows(&out, columns)? == expected, "{} on {backend}: the rows differ", graph.name);
+        assert_eq!(leftovers(&out)?, Vec::<String>::new());
+    }
+    Ok(())
+}
