@@ -114,7 +114,7 @@ const NODE_METRICS: [NodeMetric; 6] = [
     NodeMetric {
         name: "levada_node_state_keys",
         kind: "gauge",
-        help: "Keys, or (window, key) pairs, in the state.",
+        help: "Keys, or (window, key) pairs, in the state, as far as it is in memory.",
         value: |node| node.state_keys.load(Relaxed),
     },
     NodeMetric {

@@ -60,7 +60,7 @@ impl Arguments {
 
     fn graph(&self) -> anyhow::Result<String> {
         let dir = self.dir.as_ref().map(std::path::absolute).transpose()?;
-        let dir = dir.map(|dir| format!(", dir: {}", json!(dir.display().to_string()))).unwrap_or_default();
+        let dir = dir.map(|dir| format!(", dir: {}", json!(format!("file://{}", dir.display())))).unwrap_or_default();
         let checkpoint = match &self.checkpoint {
             Some(interval) => format!("\n  checkpoint: {{ interval: {interval}{dir} }}"),
             None => String::new(),

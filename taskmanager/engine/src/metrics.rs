@@ -22,7 +22,7 @@ pub struct NodeMetrics {
     pub bad_records: AtomicU64,
     /// Bytes of working state, as far as it is counted.
     pub state_bytes: AtomicU64,
-    /// Keys (or (window, key) pairs) in the state.
+    /// Keys (or (window, key) pairs) in the state, as far as it is in memory.
     pub state_keys: AtomicU64,
     /// What the node's store did and has, where its state is in one.
     store: Mutex<Option<ColdMetrics>>,

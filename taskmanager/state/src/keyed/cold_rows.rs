@@ -24,11 +24,14 @@ pub struct ColdRows {
     pub(super) dirty: Bits,
     /// Keys whose row says what the store has; of tables whose rows are keys.
     known: Bits,
+    /// What the table does not have the store does not have either: nothing has left the table yet, nor was anything restored.
+    pub(super) is_whole: bool,
 }
 
 impl ColdRows {
-    pub(super) fn new(state: ColdStateId) -> Self {
-        Self { state, dirty: Bits::default(), known: Bits::default() }
+    /// Of a table without rows; `is_whole`: the store has none either.
+    pub(super) fn new(state: ColdStateId, is_whole: bool) -> Self {
+        Self { state, dirty: Bits::default(), known: Bits::default(), is_whole }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -40,7 +43,8 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     /// Appends those of `keys` whose rows the store has to be asked for, each once: they count as known from now on.
     pub(super) fn drain_unknown(&mut self, keys: &[u32], unknown: &mut Vec<u32>) {
         if let Some(cold) = self.cold.as_mut().filter(|_| I::BY_KEY) {
-            unknown.extend(keys.iter().copied().filter(|key| cold.known.set(*key)));
+            let is_whole = cold.is_whole;
+            unknown.extend(keys.iter().copied().filter(|key| cold.known.set(*key) && !is_whole));
         }
     }
 
@@ -53,7 +57,8 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     #[inline(never)]
     fn fetch_entry(&mut self, here: &mut Here<'_>, map_key: &I::MapKey) -> StateResult<()> {
         let is_known = match (I::BY_KEY, &mut self.cold) {
-            (true, Some(cold)) => !cold.known.set(here.key),
+            (true, Some(cold)) => !cold.known.set(here.key) || cold.is_whole,
+            (false, Some(cold)) if cold.is_whole => true,
             _ => self.index.find(here, map_key).is_some(),
         };
         if is_known {
@@ -67,7 +72,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     /// Makes sure that the table has all entries of the current key and namespace.
     pub(super) fn fetch_all(&mut self, here: &mut Here<'_>) -> StateResult<()> {
-        if here.overlay.is_none() { Ok(()) } else { self.load(here, None) }
+        if self.cold.as_ref().is_none_or(|cold| cold.is_whole) { Ok(()) } else { self.load(here, None) }
     }
 
     fn load(&mut self, here: &mut Here<'_>, map_key: Option<&I::MapKey>) -> StateResult<()> {
@@ -122,11 +127,12 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     ///
     /// Contract: they are clean, and nothing is being sent.
     pub(super) fn evict(&mut self, key: u32) {
-        let mut next = self.index.first(key);
+        let (mut next, mut had_entries) = (self.index.first(key), false);
         while let Some(row) = next {
             next = self.index.next(row);
             if let Some(cell) = self.cells.get_mut(row as usize) {
                 let old = std::mem::replace(cell, C::empty());
+                had_entries |= !old.is_empty();
                 self.heap_bytes -= old.heap_bytes();
                 self.entries -= usize::from(!old.is_empty());
                 self.forget_stamp(row);
@@ -135,6 +141,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         }
         if let Some(cold) = &mut self.cold {
             cold.known.clear(key);
+            cold.is_whole &= !had_entries;
         }
     }
 }

@@ -41,6 +41,8 @@ pub trait StateRows: Send + 'static {
     fn put_cold(&mut self, cold: ColdRows);
     /// The state in the cold store, where there is one.
     fn cold_state(&self) -> Option<ColdStateId>;
+    /// What is known of the cold store, where there is one.
+    fn cold(&mut self) -> Option<&mut ColdRows>;
     /// See `Table::drain_unknown`.
     fn drain_unknown(&mut self, keys: &[u32], unknown: &mut Vec<u32>);
     /// See `Table::take_keys`.
@@ -122,6 +124,10 @@ impl<I: RowIndex, C: Cell> StateRows for Table<I, C> {
 
     fn cold_state(&self) -> Option<ColdStateId> {
         self.cold.as_ref().map(|cold| cold.state)
+    }
+
+    fn cold(&mut self) -> Option<&mut ColdRows> {
+        self.cold.as_mut()
     }
 
     fn drain_unknown(&mut self, keys: &[u32], unknown: &mut Vec<u32>) {
@@ -308,6 +314,10 @@ impl<C: Cell> StateRows for Cells<C> {
 
     fn cold_state(&self) -> Option<ColdStateId> {
         either!(self, table => table.cold_state())
+    }
+
+    fn cold(&mut self) -> Option<&mut ColdRows> {
+        either!(self, table => table.cold())
     }
 
     fn drain_unknown(&mut self, keys: &[u32], unknown: &mut Vec<u32>) {

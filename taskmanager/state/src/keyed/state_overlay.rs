@@ -32,6 +32,7 @@ impl KeyedState {
     /// What was restored without the time of its last touch was touched now; where the time is not known yet, when it is first
     /// looked at.
     pub(super) fn open_cold(&mut self) -> StateResult<()> {
+        let groups = self.options.key_groups;
         let Some(overlay) = &mut self.overlay else { return Ok(()) };
         for bound in &mut self.states {
             let rows = bound.state.rows_mut();
@@ -42,7 +43,9 @@ impl KeyedState {
             let touched_at_ms = ttl.and_then(|ttl| self.at.clock.known(ttl.time)).unwrap_or(STAMP_UNKNOWN_STORED);
             let opened = overlay.write_back.store().open_state(&name.state, schema, touched_at_ms);
             let state = opened.map_err(|source| failed(name, source))?;
-            rows.put_cold(ColdRows::new(state));
+            let restored = overlay.scan(name, state, Scope { groups, within: Within::Any })?.next();
+            let restored = restored.transpose().map_err(|source| failed(name, source))?;
+            rows.put_cold(ColdRows::new(state, restored.is_none()));
         }
         Ok(())
     }
@@ -70,7 +73,10 @@ impl KeyedState {
     /// Brings in everything that the store has of a state in these key groups.
     pub(super) fn load_groups(&mut self, id: StateId, groups: KeyGroupRange) -> StateResult<()> {
         self.open_cold()?;
-        let Some(bound) = self.states.get(id.0) else { return Ok(()) };
+        let Some(bound) = self.states.get_mut(id.0) else { return Ok(()) };
+        if bound.state.rows_mut().cold().is_none_or(|cold| cold.is_whole) {
+            return Ok(());
+        }
         let info = bound.state.rows().info().clone();
         let (Some(state), Some(overlay)) = (bound.state.rows().cold_state(), &mut self.overlay) else { return Ok(()) };
         let scan = overlay.scan(&info.name, state, Scope { groups, within: Within::Any })?;

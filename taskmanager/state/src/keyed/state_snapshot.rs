@@ -124,8 +124,9 @@ impl KeyedState {
         self.open_cold()?;
         for batch in batches {
             let (batch, _) = self.own_rows(name, batch)?;
-            let rows = self.states[id.0].state.rows();
+            let rows = self.states[id.0].state.rows_mut();
             let upserts = Some(stored(rows.info(), &batch)?);
+            rows.cold().into_iter().for_each(|cold| cold.is_whole = false);
             let (Some(state), Some(overlay)) = (rows.cold_state(), &mut self.overlay) else { continue };
             overlay.change(name, state, vec![Change { deletes: None, upserts }])?;
             if !overlay.write_back.takes_more().map_err(store_failed)? {
