@@ -64,6 +64,12 @@ impl Databases {
         &self.traffic
     }
 
+    /// Compactions that run or are due.
+    pub fn compactions(&self) -> u64 {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.as_ref().map_or(0, |shared| shared.compactions())
+    }
+
     /// The memory that they use; nothing before the first.
     pub fn memory(&self) -> MemoryUse {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);

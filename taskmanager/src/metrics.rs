@@ -8,11 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use levada_common::prometheus::{self, head};
 use levada_engine::metrics::NodeMetrics;
 use levada_state::cold::ColdMetrics;
-use levada_state_rocksdb::MemoryUse;
 
 use crate::databases::Databases;
 use crate::task::TaskHandle;
-use crate::upload::DatabaseTraffic;
 
 /// A metric of a task, labelled `job`, `task`, `subtask`.
 struct TaskMetric {
@@ -185,46 +183,52 @@ struct DatabaseMetric {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    value: fn(&MemoryUse, &DatabaseTraffic) -> u64,
+    value: fn(&Databases) -> u64,
 }
 
 /// Every metric of the databases.
-const DATABASE_METRICS: [DatabaseMetric; 6] = [
+const DATABASE_METRICS: [DatabaseMetric; 7] = [
     DatabaseMetric {
         name: "levada_rocksdb_cache_bytes",
         kind: "gauge",
         help: "Blocks, indexes, filters and memtables of all databases.",
-        value: |memory, _| memory.cache_bytes,
+        value: |databases| databases.memory().cache_bytes,
     },
     DatabaseMetric {
         name: "levada_rocksdb_cache_max_bytes",
         kind: "gauge",
         help: "Most bytes of that cache.",
-        value: |memory, _| memory.cache_max_bytes,
+        value: |databases| databases.memory().cache_max_bytes,
     },
     DatabaseMetric {
         name: "levada_rocksdb_overlay_max_bytes",
         kind: "gauge",
         help: "Most bytes of the changes before all databases.",
-        value: |memory, _| memory.overlay_max_bytes,
+        value: |databases| databases.memory().overlay_max_bytes,
     },
     DatabaseMetric {
         name: "levada_rocksdb_written_bytes_total",
         kind: "counter",
         help: "Bytes of databases' files that snapshots wrote.",
-        value: |_, traffic| traffic.written_bytes.load(Relaxed),
+        value: |databases| databases.traffic().written_bytes.load(Relaxed),
     },
     DatabaseMetric {
         name: "levada_rocksdb_reused_bytes_total",
         kind: "counter",
         help: "Bytes of databases' files that snapshots referred to, since an earlier one has them.",
-        value: |_, traffic| traffic.reused_bytes.load(Relaxed),
+        value: |databases| databases.traffic().reused_bytes.load(Relaxed),
     },
     DatabaseMetric {
         name: "levada_rocksdb_fetched_bytes_total",
         kind: "counter",
         help: "Bytes of databases' files that restores fetched.",
-        value: |_, traffic| traffic.fetched_bytes.load(Relaxed),
+        value: |databases| databases.traffic().fetched_bytes.load(Relaxed),
+    },
+    DatabaseMetric {
+        name: "levada_rocksdb_compactions",
+        kind: "gauge",
+        help: "Compactions that run or are due in all databases.",
+        value: Databases::compactions,
     },
 ];
 
@@ -243,10 +247,9 @@ pub fn render(figures: ProcessFigures, databases: &Databases, tasks: &[Arc<TaskH
         head(&mut text, name, "gauge", help);
         prometheus::sample::<&str>(&mut text, name, &[], value);
     }
-    let memory = databases.memory();
     for metric in &DATABASE_METRICS {
         head(&mut text, metric.name, metric.kind, metric.help);
-        prometheus::sample::<&str>(&mut text, metric.name, &[], (metric.value)(&memory, databases.traffic()) as f64);
+        prometheus::sample::<&str>(&mut text, metric.name, &[], (metric.value)(databases) as f64);
     }
     for metric in &TASK_METRICS {
         head(&mut text, metric.name, metric.kind, metric.help);

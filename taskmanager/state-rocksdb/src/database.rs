@@ -130,7 +130,9 @@ impl Database {
             _descriptors: descriptors,
         };
         database.write_description().map_err(|error| fail(Arc::new(error)))?;
-        Ok(Arc::new(database))
+        let database = Arc::new(database);
+        shared.opened(&database);
+        Ok(database)
     }
 
     /// What it says of itself.
@@ -235,6 +237,13 @@ impl Database {
     /// A number that RocksDB tells of a family; 0 where it does not.
     pub fn figure(&self, family: &str, property: &rocksdb::properties::PropName) -> u64 {
         self.db.property_int_value_cf(&self.handle(family), property).ok().flatten().unwrap_or(0)
+    }
+
+    /// Compactions that run, and families that are due for one.
+    pub fn compactions(&self) -> u64 {
+        let states = self.description().states;
+        let due: u64 = states.iter().map(|state| self.figure(&state.family, properties::COMPACTION_PENDING)).sum();
+        due + self.db.property_int_value(properties::NUM_RUNNING_COMPACTIONS).ok().flatten().unwrap_or(0)
     }
 
     /// How much it has.

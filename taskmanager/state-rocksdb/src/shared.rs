@@ -1,11 +1,12 @@
 //! What all databases of a TaskManager share: memory, file descriptors, working directories.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use levada_common::config::RocksdbProfile;
 use levada_state::cold::OverlayBudget;
 use rocksdb::{Cache, WriteBufferManager};
 
+use crate::database::Database;
 use crate::descriptors::Descriptors;
 use crate::directory::{TaskDirectory, WorkingDirectories, WorkingDirectoryError};
 use crate::settings::RocksdbSettings;
@@ -23,6 +24,8 @@ pub struct Rocksdb {
     pub(crate) memory: SharedMemory,
     pub(crate) descriptors: Arc<Descriptors>,
     directories: Arc<WorkingDirectories>,
+    /// Those that are open, and some that were.
+    open: Mutex<Vec<Weak<Database>>>,
 }
 
 /// The memory of all databases.
@@ -73,6 +76,7 @@ impl Rocksdb {
             memory: SharedMemory::new(settings.memory_bytes),
             descriptors: Descriptors::new(settings.open_files),
             directories: WorkingDirectories::open(&settings.data_dirs, &settings.owner)?,
+            open: Mutex::default(),
         }))
     }
 
@@ -84,6 +88,22 @@ impl Rocksdb {
             pinned_bytes: self.memory.cache.get_pinned_usage() as u64,
             overlay_max_bytes: self.memory.overlays.bytes() as u64,
         }
+    }
+
+    /// Compactions that run, and databases' families that are due for one.
+    pub fn compactions(&self) -> u64 {
+        self.open().iter().filter_map(Weak::upgrade).map(|database| database.compactions()).sum()
+    }
+
+    /// Knows of a database that is open.
+    pub(crate) fn opened(&self, database: &Arc<Database>) {
+        let mut open = self.open();
+        open.retain(|database| database.strong_count() > 0);
+        open.push(Arc::downgrade(database));
+    }
+
+    fn open(&self) -> MutexGuard<'_, Vec<Weak<Database>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A working directory; `parts` name it.
