@@ -90,7 +90,7 @@ sinks:
   out: {{ inputs: [{STATES}], tally: {{ hash: [key, x] }} }}
 ",
             backend = self.backend,
-            dir = json!(dir.display().to_string()),
+            dir = json!(format!("file://{}", dir.display())),
         )
     }
 }
