@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -72,9 +73,31 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// A port that was free just now.
+/// Ports that are given out: below those that the system gives to whoever asks for any, which would take one of ours at any time.
+const PORTS: std::ops::Range<u32> = 12_000..32_000;
+
+/// A port that is free, and that no one else in this process is given.
 pub fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    free_ports(1)
+}
+
+/// The first of so many ports in a row that are free, and that no one else in this process is given.
+///
+/// Errors: there are none.
+pub fn free_ports(count: u16) -> anyhow::Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Other processes that do the same begin elsewhere.
+    let begin = std::process::id().wrapping_mul(7_919);
+    for _ in 0..PORTS.len() {
+        let place = begin.wrapping_add(NEXT.fetch_add(count.into(), Relaxed)) % (PORTS.end - PORTS.start - u32::from(count));
+        let first = (PORTS.start + place) as u16;
+        let taken: Result<Vec<_>, _> =
+            (first..first + count).map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))).collect();
+        if taken.is_ok() {
+            return Ok(first);
+        }
+    }
+    bail!("no {count} ports in a row are free between {} and {}", PORTS.start, PORTS.end)
 }
 
 impl Processes {

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
-use crate::process::{free_port, programs};
+use crate::process::{free_port, free_ports, programs};
 
 /// The bucket that there is.
 pub const BUCKET: &str = "levada";
@@ -202,19 +202,6 @@ fn fetched(name: &str) -> anyhow::Result<PathBuf> {
 /// A name that nobody else has.
 fn own(name: &str) -> String {
     format!("{name}-{}", uuid::Uuid::new_v4().simple())
-}
-
-/// The first of so many ports in a row that were free just now.
-fn free_ports(count: u16) -> anyhow::Result<u16> {
-    for _ in 0..100 {
-        let first = free_port()?;
-        let taken: Result<Vec<_>, _> =
-            (first..first.saturating_add(count)).map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))).collect();
-        if taken.is_ok() {
-            return Ok(first);
-        }
-    }
-    bail!("no {count} ports in a row are free")
 }
 
 /// One plain HTTP request; answers the body where the status is 200.
