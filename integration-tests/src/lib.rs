@@ -6,6 +6,7 @@ pub mod bids;
 pub mod counting;
 pub mod digest;
 pub mod feed;
+mod http;
 pub mod http_proxy;
 pub mod keyed;
 pub mod metrics;

@@ -3,17 +3,14 @@
 use std::net::SocketAddr;
 
 use anyhow::Context;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use crate::http;
 
 /// The sum of all samples of this name.
 ///
 /// Errors: the service does not answer, or has no such figure.
 pub async fn read(address: SocketAddr, name: &str) -> anyhow::Result<f64> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await?;
+    let text = http::request(address, "GET", "/metrics", "").await?;
     sum(&text, name).with_context(|| format!("no figure \"{name}\" at http://{address}/metrics"))
 }
 

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use levada_common::storage::{S3Keys, S3Options, Storage, StorageOptions};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
+use crate::http;
 use crate::process::{free_port, free_ports, programs};
 
 /// The bucket that there is.
@@ -204,17 +203,13 @@ fn own(name: &str) -> String {
     format!("{name}-{}", uuid::Uuid::new_v4().simple())
 }
 
-/// One plain HTTP request; answers the body where the status is 200.
+/// A request as the S3 server's client.
 async fn request(address: SocketAddr, method: &str, target: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    let authorization = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request";
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {authorization}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let status = answer.lines().next().unwrap_or_default();
-    ensure!(status.contains(" 200 "), "{method} {target}: {status}");
-    Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    http::request(
+        address,
+        method,
+        target,
+        "Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request\r\n",
+    )
+    .await
 }

@@ -4,33 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use levada::cluster::{Embedded, EmbeddedOptions};
-
-use levada_common::graph::{JobGraph, parse};
 use levada_integration_tests::auctions::{bids_with_auctions, highest_bids, last_bids, new_sellers, suggestions, winning_bids};
 use levada_integration_tests::digest::{fnv1a, row_hash};
 use levada_integration_tests::nodes::tally::{self, Totals};
-use levada_integration_tests::process::{Processes, Setup, leftovers, output_lines};
+use levada_integration_tests::process::{Processes, Setup, output_lines};
 use levada_integration_tests::queries::Query;
 use levada_proto::v1::JobState;
 use serde_json::{Value, json};
 
+use crate::nexmark::{finish_after_a_kill, graph};
+
 const EVENTS: u64 = 200_000;
 
 const Q20: &str = include_str!("../../../examples/nexmark/q20.yaml");
-
-/// An example over so many events, writing to `out`.
-fn graph(example: &str, parallelism: u32, events: u64, rate: Option<u64>, out: &Path) -> JobGraph {
-    let mut graph = parse(example).expect("the examples are good jobs");
-    graph.settings.parallelism = Some(parallelism);
-    for source in &mut graph.sources {
-        source.options.insert("events".into(), events.into());
-        if let Some(rate) = rate {
-            source.options.insert("rate".into(), rate.into());
-        }
-    }
-    graph.sinks[0].options.insert("path".into(), out.display().to_string().into());
-    graph
-}
 
 /// The rows that a job published, each with these columns only.
 fn rows(out: &Path, columns: &[&str]) -> anyhow::Result<Vec<String>> {
@@ -107,21 +93,9 @@ async fn a_join_gives_every_pair_once_though_a_task_manager_is_killed() -> anyho
     for backend in ["memory", "fs"] {
         let mut cluster = Processes::start(Setup { task_managers: 3, slots: 1, ..Setup::default() }).await?;
         let out = cluster.path("out");
-        let mut graph = graph(Q20, 2, EVENTS, Some(40_000), &out);
-        let settings = format!(
-            "version: 1\nname: s\nsettings: {{ parallelism: 2, state: {{ backend: {backend} }}, checkpoint: {{ interval: 100ms, dir: \"file://{}\" }}, restart: {{ strategy: fixed-delay, attempts: 20, delay: 50ms }} }}\nsources: {{ a: {{ nexmark: {{}} }} }}\nsinks: {{ b: {{ inputs: [a], blackhole: {{}} }} }}\n",
-            cluster.path("checkpoints").display()
-        );
-        graph.settings = parse(&settings).expect("good settings").settings;
-        let job = cluster.submit(&graph.to_yaml()).await?;
-        cluster.wait_for_checkpoints(&job, 3).await?;
-        let victim = cluster.running()[0];
-        cluster.kill_task_manager(victim)?;
-        cluster.start_task_manager()?;
-        let status = cluster.wait(&job).await?;
-        assert_eq!(status.state(), JobState::Finished, "{backend}: {}\n{}", status.failure, cluster.logs());
+        let graph = graph(Q20, 2, EVENTS, Some(40_000), &out);
+        finish_after_a_kill(&mut cluster, graph, backend, &out).await?;
         assert!(rows(&out, &["auction", "bidder", "price", "seller"])? == q20(EVENTS), "{backend}: the rows differ");
-        assert_eq!(leftovers(&out)?, Vec::<String>::new());
     }
     Ok(())
 }

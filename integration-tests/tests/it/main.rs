@@ -6,6 +6,7 @@ mod exchange;
 mod functions;
 mod joins;
 mod kill;
+mod nexmark;
 mod python;
 mod savepoints;
 mod standstill;

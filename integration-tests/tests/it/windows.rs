@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
-use levada_common::graph::{GraphGap, GraphWindow, JobGraph, parse};
+use levada_common::graph::{GraphGap, GraphWindow, JobGraph};
 use levada_integration_tests::bids::{Bid, bid};
-use levada_integration_tests::process::{Processes, Setup, leftovers, output_lines};
+use levada_integration_tests::process::{Processes, Setup, output_lines};
 use levada_proto::v1::JobState;
 use serde_json::Value;
+
+use crate::nexmark;
 
 const Q5: &str = include_str!("../../../examples/nexmark/q5.yaml");
 const Q11: &str = include_str!("../../../examples/nexmark/q11.yaml");
@@ -20,18 +22,10 @@ const SIZE_MS: i64 = 700;
 const SLIDE_MS: i64 = 200;
 const GAP_MS: i64 = 150;
 
-/// An example over so many events with this window, writing to `out`.
+/// An example with this window, writing to `out`.
 fn graph(example: &str, window: GraphWindow, parallelism: u32, rate: Option<u64>, out: &Path) -> JobGraph {
-    let mut graph = parse(example).expect("the examples are good jobs");
-    graph.settings.parallelism = Some(parallelism);
+    let mut graph = nexmark::graph(example, parallelism, EVENTS, rate, out);
     graph.transforms[0].window = Some(window);
-    for source in &mut graph.sources {
-        source.options.insert("events".into(), EVENTS.into());
-        if let Some(rate) = rate {
-            source.options.insert("rate".into(), rate.into());
-        }
-    }
-    graph.sinks[0].options.insert("path".into(), out.display().to_string().into());
     graph
 }
 
@@ -135,21 +129,10 @@ async fn windows_survive_a_kill() -> anyhow::Result<()> {
     for (at, (backend, example, window, columns, expected)) in queries.into_iter().enumerate() {
         let mut cluster = Processes::start(Setup::default()).await?;
         let out = cluster.path(&format!("out-{at}"));
-        let mut graph = graph(example, window, 2, Some(80_000), &out);
-        let settings = format!(
-            "version: 1\nname: s\nsettings: {{ parallelism: 2, state: {{ backend: {backend} }}, checkpoint: {{ interval: 100ms, dir: \"file://{}\" }}, restart: {{ strategy: fixed-delay, attempts: 20, delay: 50ms }} }}\nsources: {{ a: {{ nexmark: {{}} }} }}\nsinks: {{ b: {{ inputs: [a], blackhole: {{}} }} }}\n",
-            cluster.path("checkpoints").display()
-        );
-        graph.settings = parse(&settings).expect("good settings").settings;
-        let job = cluster.submit(&graph.to_yaml()).await?;
-        cluster.wait_for_checkpoints(&job, 3).await?;
-        let victim = cluster.running()[0];
-        cluster.kill_task_manager(victim)?;
-        cluster.start_task_manager()?;
-        let status = cluster.wait(&job).await?;
-        assert_eq!(status.state(), JobState::Finished, "{backend}: {}\n{}", status.failure, cluster.logs());
-        assert!(&rows(&out, columns)? == expected, "{} on {backend}: the rows differ", graph.name);
-        assert_eq!(leftovers(&out)?, Vec::<String>::new());
+        let graph = graph(example, window, 2, Some(80_000), &out);
+        let name = graph.name.clone();
+        nexmark::finish_after_a_kill(&mut cluster, graph, backend, &out).await?;
+        assert!(&rows(&out, columns)? == expected, "{name} on {backend}: the rows differ");
     }
     Ok(())
 }
