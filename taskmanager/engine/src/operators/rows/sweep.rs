@@ -2,6 +2,11 @@
 //!
 //! A row is kept for at least its time to live, and is gone a round later at the latest. Must never know a clock: it is told.
 
+use arrow::array::AsArray;
+use arrow::datatypes::TimestampMillisecondType;
+
+use super::RowHeap;
+
 /// Rounds in a time to live.
 const ROUNDS_PER_TTL: i64 = 16;
 
@@ -30,8 +35,21 @@ impl Sweep {
         self.now_ms
     }
 
+    /// Processing time is `time_ms`. Answers the rows, of the next blocks in turn, whose time is over.
+    ///
+    /// Contract: the heap's last column says since when a row stands.
+    pub(in crate::operators) fn over(&mut self, time_ms: i64, heap: &RowHeap) -> Vec<u32> {
+        let blocks = self.tick(time_ms, heap.blocks());
+        let is_over = |row: &u32| {
+            let (columns, place) = heap.at(*row);
+            let since = columns.last().expect("rows have a column that says since when they stand");
+            self.is_over(since.as_primitive::<TimestampMillisecondType>().value(place))
+        };
+        blocks.flat_map(|block| heap.rows_of_block(block)).filter(is_over).collect()
+    }
+
     /// Processing time is `time_ms`. Answers the blocks, of `blocks`, to be looked through now.
-    pub(in crate::operators) fn tick(&mut self, time_ms: i64, blocks: usize) -> std::ops::Range<usize> {
+    fn tick(&mut self, time_ms: i64, blocks: usize) -> std::ops::Range<usize> {
         self.now_ms = self.now_ms.max(time_ms);
         if self.next.is_none() && self.now_ms >= self.due_ms {
             self.due_ms = self.now_ms.saturating_add((self.ttl_ms / ROUNDS_PER_TTL).max(1));
@@ -49,7 +67,7 @@ impl Sweep {
     }
 
     /// Whether a row that came at `since_ms` has lived its time.
-    pub(in crate::operators) fn is_over(&self, since_ms: i64) -> bool {
+    fn is_over(&self, since_ms: i64) -> bool {
         since_ms.saturating_add(self.ttl_ms) <= self.now_ms
     }
 }
