@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::UInt16Type;
+use arrow::datatypes::{Field, UInt16Type};
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
@@ -45,6 +45,22 @@ pub(crate) fn in_groups(batch: &RecordBatch, range: KeyGroupRange) -> Result<Rec
     }
     let mine: BooleanArray = groups.values().iter().map(|group| Some(range.contains(*group))).collect();
     filter_record_batch(batch, &mine).map_err(|error| error.to_string())
+}
+
+/// The column of this name, as a restored state has it and the job wants it.
+///
+/// Errors: it is missing, of another type, or has nulls where there can be none, in words.
+pub(crate) fn restored_column<'a>(batch: &'a RecordBatch, field: &Field) -> Result<&'a ArrayRef, String> {
+    let name = field.name();
+    let column = batch.column_by_name(name).ok_or_else(|| format!("it has no column \"{name}\""))?;
+    if column.data_type() != field.data_type() {
+        let (found, expected) = (column.data_type(), field.data_type());
+        return Err(format!("column \"{name}\" is {found} in it, {expected} in the job"));
+    }
+    if !field.is_nullable() && column.null_count() > 0 {
+        return Err(format!("column \"{name}\" has nulls in it and cannot in the job"));
+    }
+    Ok(column)
 }
 
 /// What an operator is told when its task starts.

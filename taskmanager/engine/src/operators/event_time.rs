@@ -1,8 +1,16 @@
-//! The event times in a column: TIMESTAMP, or INT64 taken as milliseconds.
+//! Event times in a column (TIMESTAMP, or INT64 taken as milliseconds), and how far time has come, as snapshots have it.
 
 use arrow::array::{Array, AsArray};
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMillisecondType};
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::Uid;
+use levada_common::planned_state::WATERMARK;
+use levada_state::snapshot::StatePart;
+
+use crate::error::EngineError;
+use crate::operator::RestoredState;
+use crate::task::entries;
 
 /// The column's values, milliseconds since 1970; those of nulls are undefined. `None` where it is of another type.
 pub(super) fn event_times(column: &dyn Array) -> Option<&ScalarBuffer<i64>> {
@@ -11,4 +19,26 @@ pub(super) fn event_times(column: &dyn Array) -> Option<&ScalarBuffer<i64>> {
         DataType::Timestamp(TimeUnit::Millisecond, None) => Some(column.as_primitive::<TimestampMillisecondType>().values()),
         _ => None,
     }
+}
+
+/// How far time had come in the snapshot, taken out of `restored`: without it a row that is late would be taken again after a
+/// restore, and its window would fire twice. The same in every subtask, so any entry will do; a union, so that each new subtask has
+/// one.
+pub(super) fn restored_watermark(uid: &Uid, restored: &mut Vec<RestoredState>) -> Result<i64, EngineError> {
+    let found: Vec<RestoredState> = restored.extract_if(.., |state| state.name == WATERMARK).collect();
+    let mut watermark = i64::MIN;
+    for entry in entries::read(uid, WATERMARK, &found)? {
+        let time: i64 = entry.parse().map_err(|_| EngineError::Restore {
+            uid: uid.clone(),
+            state: WATERMARK.into(),
+            reason: format!("\"{entry}\" is not a time in milliseconds"),
+        })?;
+        watermark = watermark.max(time);
+    }
+    Ok(watermark)
+}
+
+/// How far time has come, for a snapshot.
+pub(super) fn watermark_part(uid: &Uid, watermark: i64) -> Vec<StatePart> {
+    entries::part_of(uid, WATERMARK, StateKind::OperatorUnion, vec![watermark.to_string()])
 }

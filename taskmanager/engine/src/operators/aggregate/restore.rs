@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::StateKind;
 use levada_common::keys::KeyGroupRange;
-use levada_common::planned_state::WATERMARK;
-use levada_state::snapshot::StatePart;
 
 use super::shape::Shape;
 use crate::error::EngineError;
-use crate::operator::{RestoredState, in_groups};
-use crate::task::entries;
+use crate::operator::{RestoredState, in_groups, restored_column};
 
 /// Rows of a restored state: the columns of `Shape::pieces`, in that order.
 pub(super) struct RestoredRows {
@@ -48,30 +44,11 @@ pub(super) fn restored_rows(
     Ok(rows)
 }
 
-/// How far time had come in the snapshot, taken out of `restored`: without it a row that is late would open its window anew after a
-/// restore, and the window would fire twice. The same in every subtask, so any entry will do; a union, so that each new subtask has
-/// one.
-pub(super) fn restored_watermark(shape: &Shape, restored: &mut Vec<RestoredState>) -> Result<i64, EngineError> {
-    let found: Vec<RestoredState> = restored.extract_if(.., |state| state.name == WATERMARK).collect();
-    let mut watermark = i64::MIN;
-    for entry in entries::read(&shape.uid, WATERMARK, &found)? {
-        let time: i64 =
-            entry.parse().map_err(|_| refuse(shape, WATERMARK, format!("\"{entry}\" is not a time in milliseconds")))?;
-        watermark = watermark.max(time);
-    }
-    Ok(watermark)
-}
-
 /// A partial aggregation has nothing to restore.
 pub(super) fn no_state(shape: &Shape, restored: &[RestoredState]) -> Result<(), EngineError> {
     let refuse =
         |state: &RestoredState| refuse(shape, &state.name, "a partial aggregation keeps no state; the aggregation has changed");
     restored.first().map_or(Ok(()), |state| Err(refuse(state)))
-}
-
-/// How far time has come, for a snapshot.
-pub(super) fn watermark_part(shape: &Shape, watermark: i64) -> Vec<StatePart> {
-    entries::part_of(&shape.uid, WATERMARK, StateKind::OperatorUnion, vec![watermark.to_string()])
 }
 
 /// A state cannot be restored.
@@ -88,15 +65,7 @@ fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<Rest
     }
     let mut columns = Vec::new();
     for field in shape.pieces.fields() {
-        let column = batch.column_by_name(field.name());
-        let column = column.ok_or_else(|| refuse(shape, state, format!("it has no column \"{}\"", field.name())))?;
-        if column.data_type() != field.data_type() {
-            let (name, found, expected) = (field.name(), column.data_type(), field.data_type());
-            return Err(refuse(shape, state, format!("column \"{name}\" is {found} in it, {expected} in the job")));
-        }
-        if !field.is_nullable() && column.null_count() > 0 {
-            return Err(refuse(shape, state, format!("column \"{}\" has nulls in it and cannot in the job", field.name())));
-        }
+        let column = restored_column(batch, field).map_err(|reason| refuse(shape, state, reason))?;
         columns.push(Arc::clone(column));
     }
     let mut columns = columns.into_iter();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, StructArray};
+use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
@@ -134,6 +135,14 @@ impl Shape {
     /// A batch of the output.
     pub(super) fn output(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch, EngineError> {
         RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
+    }
+
+    /// One batch of the output's parts, none where there are none.
+    pub(super) fn joined(&self, mut parts: Vec<RecordBatch>) -> Result<Option<RecordBatch>, EngineError> {
+        match parts.len() {
+            0 | 1 => Ok(parts.pop()),
+            _ => concat_batches(&self.output, &parts).map(Some).map_err(|source| self.kernel(source)),
+        }
     }
 
     /// An Arrow kernel failed.

@@ -5,20 +5,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::StateKind;
 use levada_common::keys::KeyGroupRange;
-use levada_common::planned_state::WATERMARK;
 use levada_state::keyed::HeapShare;
 use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::{StatePart, ready};
 
 use super::shape::{Shape, Side};
 use crate::error::EngineError;
-use crate::operator::{RestoredState, in_groups};
+use crate::operator::{RestoredState, in_groups, restored_column};
+use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::rows::{Marks, RowBuffer};
-use crate::task::entries;
 
 /// Appends the pieces of a pane's rows.
 pub(super) fn save(side: &Side, rows: &RowBuffer, marks: Option<&Marks>, pieces: &mut Vec<RecordBatch>) {
@@ -35,9 +33,7 @@ pub(super) fn parts(shape: &Shape, pieces: [Vec<RecordBatch>; 2], watermark: i64
     let sides = shape.sides.iter().zip(pieces);
     let mut parts: Vec<StatePart> =
         sides.map(|(side, pieces)| StatePart { meta: side.state.clone(), contents: ready(pieces).into() }).collect();
-    // The same in every subtask, so any entry will do; a union, so that each new subtask has one.
-    let entries = vec![watermark.to_string()];
-    parts.extend(entries::part_of(&shape.uid, WATERMARK, StateKind::OperatorUnion, entries));
+    parts.extend(watermark_part(&shape.uid, watermark));
     parts
 }
 
@@ -55,7 +51,7 @@ pub(super) struct RestoredRows {
 pub(super) struct Restored {
     /// By side.
     pub(super) rows: [Vec<RestoredRows>; 2],
-    /// How far time had come: without it a row that is late would be taken again.
+    /// How far time had come.
     pub(super) watermark: i64,
 }
 
@@ -63,14 +59,10 @@ impl Restored {
     /// The rows of these key groups.
     ///
     /// Errors: `Restore` where another state, column or type was saved than this join has.
-    pub(super) fn read(shape: &Shape, key_groups: KeyGroupRange, restored: &[RestoredState]) -> Result<Self, EngineError> {
-        let mut read = Self { rows: [Vec::new(), Vec::new()], watermark: i64::MIN };
-        for entry in entries::read(&shape.uid, WATERMARK, restored)? {
-            let time =
-                entry.parse().map_err(|_| refuse(shape, WATERMARK, format!("\"{entry}\" is not a time in milliseconds")))?;
-            read.watermark = read.watermark.max(time);
-        }
-        for state in restored.iter().filter(|state| state.name != WATERMARK) {
+    pub(super) fn read(shape: &Shape, key_groups: KeyGroupRange, mut restored: Vec<RestoredState>) -> Result<Self, EngineError> {
+        let watermark = restored_watermark(&shape.uid, &mut restored)?;
+        let mut read = Self { rows: [Vec::new(), Vec::new()], watermark };
+        for state in restored {
             let Some(at) = shape.sides.iter().position(|side| side.state.name == state.name) else {
                 return Err(refuse(
                     shape,
@@ -99,14 +91,7 @@ fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
     let mut columns: Vec<Option<ArrayRef>> = vec![None; side.input.fields().len()];
     let (mut since, mut marks) = (None, None);
     for (at, field) in side.pieces.fields().iter().enumerate() {
-        let column = batch.column_by_name(field.name()).ok_or_else(|| format!("it has no column \"{}\"", field.name()))?;
-        if column.data_type() != field.data_type() {
-            let (name, found, expected) = (field.name(), column.data_type(), field.data_type());
-            return Err(format!("column \"{name}\" is {found} in it, {expected} in the job"));
-        }
-        if !field.is_nullable() && column.null_count() > 0 {
-            return Err(format!("column \"{}\" has nulls in it and cannot in the job", field.name()));
-        }
+        let column = restored_column(batch, field)?;
         match side.saved.get(at) {
             Some(place) => columns[*place] = Some(Arc::clone(column)),
             None if field.name() == TTL_COLUMN => since = Some(Arc::clone(column)),

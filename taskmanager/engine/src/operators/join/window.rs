@@ -102,7 +102,7 @@ impl WindowJoin {
 impl Operator for WindowJoin {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape = Arc::clone(&self.shape);
-        let restored = Restored::read(&shape, context.key_groups, &restored)?;
+        let restored = Restored::read(&shape, context.key_groups, restored)?;
         for (side, rows) in restored.rows.into_iter().enumerate() {
             for rows in rows {
                 let batch = shape.sides[side].batch(rows.columns).map_err(|source| shape.kernel(source))?;

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, TimestampMillisecondArray, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::{Int64Type, TimestampMillisecondType};
+use arrow::datatypes::Int64Type;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
@@ -113,14 +113,7 @@ impl Top {
     /// Lets the rows go whose time to live is over, of the next blocks in turn. Answers when to be called again.
     fn expire(&mut self, time_ms: i64) -> Option<i64> {
         let sweep = self.sweep.as_mut()?;
-        let blocks = sweep.tick(time_ms, self.heap.blocks());
-        let sweep = &*sweep;
-        let is_over = |row: &u32| {
-            let (columns, place) = self.heap.at(*row);
-            let since = columns.last().expect("rows have a column that says since when they stand");
-            sweep.is_over(since.as_primitive::<TimestampMillisecondType>().value(place))
-        };
-        let over: Vec<u32> = blocks.flat_map(|block| self.heap.rows_of_block(block)).filter(is_over).collect();
+        let over = sweep.over(time_ms, &self.heap);
         let next = sweep.next_tick();
         for row in over {
             self.emptied.push(self.lists.key(row));

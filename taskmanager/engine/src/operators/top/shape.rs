@@ -16,7 +16,7 @@ use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
 
 use crate::error::EngineError;
-use crate::operator::{RestoredState, in_groups};
+use crate::operator::{RestoredState, in_groups, restored_column};
 use crate::operators::rows::Part;
 
 /// A top-N, resolved against its input.
@@ -174,11 +174,7 @@ impl Shape {
         let mut columns: Vec<ArrayRef> = self.input.fields().iter().map(nothing).collect();
         let mut stamps = Vec::new();
         for (at, field) in self.pieces.fields().iter().enumerate() {
-            let column = batch.column_by_name(field.name()).ok_or_else(|| format!("it has no column \"{}\"", field.name()))?;
-            if column.data_type() != field.data_type() {
-                let (name, found, expected) = (field.name(), column.data_type(), field.data_type());
-                return Err(format!("column \"{name}\" is {found} in it, {expected} in the job"));
-            }
+            let column = restored_column(batch, field)?;
             match self.kept.get(at) {
                 Some(place) => columns[*place] = Arc::clone(column),
                 None => stamps.push(Arc::clone(column)),

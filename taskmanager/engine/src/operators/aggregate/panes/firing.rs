@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use arrow::array::ArrayRef;
-use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
 use levada_state::rows::Rows;
 
@@ -55,11 +54,7 @@ impl Firing {
                 }
             }
         }
-        match parts.len() {
-            0 => Ok(None),
-            1 => Ok(parts.pop()),
-            _ => concat_batches(&shape.output, &parts).map(Some).map_err(|source| shape.kernel(source)),
-        }
+        shape.joined(parts)
     }
 
     /// The panes that are out since the last call; of the last one a store may have more.

@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::{concat_batches, take};
+use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
 use levada_state::rows::Rows;
@@ -109,6 +110,31 @@ impl OpenPanes {
         pane.groups.take_in(shape, pane.groups.groups(ids, rows), inputs)?;
         recount(pane, &mut self.groups, &mut self.memory_bytes);
         Ok(())
+    }
+
+    /// Takes a batch in, each row into the pane of its window, but for the windows of which `is_late` says so: answers their rows.
+    pub(super) fn take_batch(
+        &mut self,
+        shape: &Shape,
+        batch: &RecordBatch,
+        ids: &mut Vec<u32>,
+        mut is_late: impl FnMut(Window) -> bool,
+    ) -> Result<u64, EngineError> {
+        let (keys, inputs) = (shape.keys(batch), shape.inputs(batch));
+        let source = shape.windows.as_ref().expect("this aggregation has windows");
+        let mut late = 0;
+        for (window, split) in source.split(batch).map_err(|reason| shape.invariant(reason))? {
+            let rows = split.rows(batch.num_rows());
+            if is_late(window) {
+                late += rows as u64;
+                continue;
+            }
+            let keys = split.columns(&keys).map_err(|source| shape.kernel(source))?;
+            let inputs = split.columns(&inputs).map_err(|source| shape.kernel(source))?;
+            self.intern(shape, window, &keys, rows, ids)?;
+            self.take_in(shape, window, ids, &inputs, rows)?;
+        }
+        Ok(late)
     }
 
     /// Takes out the pane that fires next at this watermark.

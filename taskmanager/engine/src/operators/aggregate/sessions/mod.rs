@@ -23,10 +23,10 @@ use levada_common::plan::{AggregateSpec, OperatorSpec};
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
-use super::restore::{restored_watermark, watermark_part};
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::event_time::{restored_watermark, watermark_part};
 use collapse::Collapse;
 use open_sessions::OpenSessions;
 use source::{Bounds, Source};
@@ -76,7 +76,7 @@ impl Sessions {
 impl Operator for Sessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
-        self.watermark = restored_watermark(&self.shape, &mut restored)?;
+        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
         self.open.restore(&self.shape, context.key_groups, &restored)?;
         self.context = Some(context.clone());
         self.count();
@@ -135,7 +135,7 @@ impl Operator for Sessions {
             return Ok(Vec::new());
         }
         let mut parts = vec![self.open.snapshot(&self.shape, checkpoint)];
-        parts.extend(watermark_part(&self.shape, self.watermark));
+        parts.extend(watermark_part(&self.shape.uid, self.watermark));
         Ok(parts)
     }
 

@@ -10,18 +10,18 @@ mod stacks;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
 use super::panes::{OpenPanes, Window};
-use super::restore::{refuse, restored_watermark, watermark_part};
+use super::restore::refuse;
 use super::shape::Shape;
 use super::windows::grid_floor;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::event_time::{restored_watermark, watermark_part};
 use stacks::Stacks;
 
 pub(super) use series::Series;
@@ -126,7 +126,7 @@ impl Slices {
 
 impl Operator for Slices {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.watermark = restored_watermark(&self.shape, &mut restored)?;
+        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
         self.fired = self.watermark;
         // Slices stay on the heap, whatever the backend.
         self.panes.open(&self.shape, &OperatorContext { cold: None, ..context.clone() }, &restored)?;
@@ -137,21 +137,11 @@ impl Operator for Slices {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        let source = self.shape.windows.as_ref().expect("this aggregation has slices");
-        let mut late = 0;
-        for (slice, split) in source.split(&batch).map_err(|reason| self.shape.invariant(reason))? {
-            let rows = split.rows(batch.num_rows());
-            if self.series.last(slice).has_fired(self.watermark) {
-                late += rows as u64;
-                continue;
-            }
-            self.is_stale |= self.stacks.has(slice.end);
-            let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
-            let inputs = split.columns(&inputs).map_err(|source| self.shape.kernel(source))?;
-            self.panes.intern(&self.shape, slice, &keys, rows, &mut self.ids)?;
-            self.panes.take_in(&self.shape, slice, &self.ids, &inputs, rows)?;
-        }
+        let late = self.panes.take_batch(&self.shape, &batch, &mut self.ids, |slice| {
+            let is_late = self.series.last(slice).has_fired(self.watermark);
+            self.is_stale |= !is_late && self.stacks.has(slice.end);
+            is_late
+        })?;
         if late > 0 {
             self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
         }
@@ -181,11 +171,7 @@ impl Operator for Slices {
                 }
             }
         }
-        match parts.len() {
-            0 => Ok(None),
-            1 => Ok(parts.pop()),
-            _ => concat_batches(&self.shape.output, &parts).map(Some).map_err(|source| self.shape.kernel(source)),
-        }
+        self.shape.joined(parts)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
@@ -199,7 +185,7 @@ impl Operator for Slices {
             return Ok(Vec::new());
         }
         let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
-        parts.extend(watermark_part(&self.shape, self.watermark));
+        parts.extend(watermark_part(&self.shape.uid, self.watermark));
         Ok(parts)
     }
 

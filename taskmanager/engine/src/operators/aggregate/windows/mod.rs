@@ -14,10 +14,10 @@ use levada_state::snapshot::StatePart;
 
 use super::group_table::GroupTable;
 use super::panes::{Emission, OpenPanes, Window};
-use super::restore::{restored_watermark, watermark_part};
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::event_time::{restored_watermark, watermark_part};
 
 pub(in crate::operators) use split::{Split, WindowSource};
 pub(super) use split::{grid_floor, split_windows, times};
@@ -55,7 +55,7 @@ impl Windows {
 
 impl Operator for Windows {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.watermark = restored_watermark(&self.shape, &mut restored)?;
+        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
         self.panes.open(&self.shape, context, &restored)?;
         self.context = Some(context.clone());
         Ok(())
@@ -66,20 +66,8 @@ impl Operator for Windows {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        let source = self.shape.windows.as_ref().expect("this aggregation has windows");
-        let mut late = 0;
-        for (window, split) in source.split(&batch).map_err(|reason| self.shape.invariant(reason))? {
-            let rows = split.rows(batch.num_rows());
-            if window.has_fired(self.watermark) {
-                late += rows as u64;
-                continue;
-            }
-            let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
-            let inputs = split.columns(&inputs).map_err(|source| self.shape.kernel(source))?;
-            self.panes.intern(&self.shape, window, &keys, rows, &mut self.ids)?;
-            self.panes.take_in(&self.shape, window, &self.ids, &inputs, rows)?;
-        }
+        let watermark = self.watermark;
+        let late = self.panes.take_batch(&self.shape, &batch, &mut self.ids, |window| window.has_fired(watermark))?;
         if late > 0 {
             self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
         }
@@ -108,7 +96,7 @@ impl Operator for Windows {
             return Ok(Vec::new());
         }
         let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
-        parts.extend(watermark_part(&self.shape, self.watermark));
+        parts.extend(watermark_part(&self.shape.uid, self.watermark));
         Ok(parts)
     }
 

@@ -130,7 +130,7 @@ impl RegularJoin {
 impl Operator for RegularJoin {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape = Arc::clone(&self.shape);
-        self.restore(Restored::read(&shape, context.key_groups, &restored)?)?;
+        self.restore(Restored::read(&shape, context.key_groups, restored)?)?;
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()
     }
