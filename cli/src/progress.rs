@@ -89,7 +89,7 @@ fn line(status: &JobStatus, rows_in: u64, rows_out: u64, rates: Option<(f64, f64
 }
 
 /// A time of event time as people read it.
-fn time(ms: i64) -> String {
+pub fn time(ms: i64) -> String {
     match ms {
         i64::MIN => "none".into(),
         i64::MAX => "end".into(),

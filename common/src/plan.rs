@@ -5,6 +5,7 @@
 
 mod join;
 mod top;
+mod watermark;
 mod window;
 
 use serde::{Deserialize, Serialize};
@@ -13,12 +14,13 @@ use crate::aggregate_state::state_columns;
 use crate::checkpoint::StateKind;
 use crate::declaration::Options;
 use crate::function::FunctionDeclaration;
-use crate::ids::{Uid, VertexId};
+use crate::ids::{TaskId, Uid, VertexId};
 use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
 pub use top::TopSpec;
+pub use watermark::{AlignSpec, FutureBound, FutureRows, TimeFormat, TimeUnit, WatermarkRule, WatermarkSpec};
 pub use window::{SessionGap, WindowSpec};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
@@ -54,6 +56,17 @@ impl Plan {
     /// The edges out of `vertex`.
     pub fn outputs(&self, vertex: VertexId) -> impl Iterator<Item = &Edge> {
         self.edges.iter().filter(move |edge| edge.from == vertex)
+    }
+
+    /// The tasks that send to `task`, one for each of its input channels, in their order.
+    pub fn senders(&self, task: TaskId) -> Vec<TaskId> {
+        let to = self.vertex(task.vertex).parallelism;
+        let of_edge = |edge: &Edge| {
+            let from = self.vertex(edge.from).parallelism;
+            let sends = |sender: &u32| edge.targets(*sender, from, to).contains(&task.subtask.0);
+            (0..from).filter(sends).map(|sender| TaskId::new(edge.from, sender)).collect::<Vec<_>>()
+        };
+        self.inputs(task.vertex).flat_map(of_edge).collect()
     }
 
     /// The vertex of this id.
@@ -198,19 +211,6 @@ pub struct SourceSpec {
     pub schema: StreamSchema,
     /// For rows that cannot be read.
     pub bad_records: BadRecordPolicy,
-}
-
-/// How watermarks are made at a source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WatermarkSpec {
-    /// The event-time column.
-    pub column: String,
-    /// Rows may be this much older than the newest one seen.
-    pub disorder_ms: i64,
-    /// A watermark is sent once it advanced by this much.
-    pub step_ms: i64,
-    /// Silence after which the source counts as idle; `None` = never.
-    pub idleness_ms: Option<u64>,
 }
 
 /// An operator as planned.

@@ -1,5 +1,8 @@
 //! Event time: milliseconds since 1970 in UTC, bounded so that no arithmetic on it can overflow.
 
+pub mod calendar;
+pub mod zone;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

@@ -8,6 +8,7 @@ use levada_common::plan::Plan;
 use levada_common::time::Watermark;
 use levada_jobmanager_core::status::{CheckpointRecord, CheckpointsStatus, StartedFrom, TaskStatus};
 use levada_jobmanager_core::{JobSnapshot, JobState, SavepointPhase, SavepointStatus};
+use levada_proto::convert::task_of_index;
 use levada_proto::v1;
 
 use crate::driver::Job;
@@ -46,8 +47,8 @@ impl Reports {
     }
 }
 
-/// A job's status.
-pub(crate) fn job_status(job: &Job, snapshot: &JobSnapshot, reports: &Reports) -> v1::JobStatus {
+/// A job's status at `wall_ms`, in milliseconds since 1970.
+pub(crate) fn job_status(job: &Job, snapshot: &JobSnapshot, reports: &Reports, wall_ms: u64) -> v1::JobStatus {
     v1::JobStatus {
         job_id: job.id.to_string(),
         name: job.plan.name.clone(),
@@ -62,7 +63,7 @@ pub(crate) fn job_status(job: &Job, snapshot: &JobSnapshot, reports: &Reports) -
         ended_at_ms: snapshot.ended_at_ms.unwrap_or(0),
         checkpoints: Some(checkpoints(&snapshot.checkpoints)),
         nodes: nodes(&job.plan, reports),
-        tasks: snapshot.tasks.iter().map(|status| task(status, reports)).collect(),
+        tasks: snapshot.tasks.iter().map(|status| task(status, &job.plan, reports, wall_ms)).collect(),
         savepoints: snapshot.savepoints.iter().map(savepoint).collect(),
         started_from: snapshot.started_from.as_ref().map(started_from).unwrap_or_default(),
         restored_checkpoint: snapshot.restored.map_or(0, |id| id.0),
@@ -176,8 +177,12 @@ fn checkpoint(record: &CheckpointRecord) -> v1::CheckpointStatus {
     }
 }
 
-fn task(status: &TaskStatus, reports: &Reports) -> v1::TaskStatus {
+fn task(status: &TaskStatus, plan: &Plan, reports: &Reports, wall_ms: u64) -> v1::TaskStatus {
     let counters = reports.tasks.get(&status.task);
+    let report = counters.map(|counters| &counters.report);
+    let align = plan.vertex(status.task.vertex).watermark().and_then(|watermark| watermark.align.as_ref());
+    let group = align.filter(|_| report.is_some_and(|report| report.paused)).map(|align| align.group.clone());
+    let holder = report.and_then(|report| report.held_back_by.as_ref()).map(task_of_index);
     v1::TaskStatus {
         vertex: status.task.vertex.0,
         subtask: status.task.subtask.0,
@@ -186,9 +191,25 @@ fn task(status: &TaskStatus, reports: &Reports) -> v1::TaskStatus {
         task_manager: status.task_manager.map(|id| id.to_string()).unwrap_or_default(),
         busy: counters.map_or(0.0, |counters| counters.busy),
         blocked: counters.map_or(0.0, |counters| counters.blocked),
-        watermark_ms: counters.and_then(|counters| known(counters.report.watermark_ms)),
-        rows_in: counters.and_then(|counters| counters.report.nodes.first()).map_or(0, |node| node.rows_in),
+        watermark_ms: report.and_then(|report| known(report.watermark_ms)),
+        rows_in: report.and_then(|report| report.nodes.first()).map_or(0, |node| node.rows_in),
+        watermark_lag_ms: report.and_then(|report| lag_ms(report.watermark_ms, wall_ms)),
+        held_back_by: holder.and_then(|holder| task_name(plan, holder)).unwrap_or_default(),
+        idle: report.is_some_and(|report| report.idle),
+        paused_for: group.unwrap_or_default(),
     }
+}
+
+/// How far the watermark is behind; `None` before the first and after the end.
+fn lag_ms(watermark_ms: i64, wall_ms: u64) -> Option<i64> {
+    let watermark_ms = known(watermark_ms).filter(|watermark_ms| *watermark_ms != Watermark::MAX.0)?;
+    Some(i64::try_from(wall_ms).unwrap_or(i64::MAX).saturating_sub(watermark_ms))
+}
+
+/// A task as messages name it; `None` where the plan has no such vertex.
+fn task_name(plan: &Plan, task: TaskId) -> Option<String> {
+    let vertex = plan.vertices.get(task.vertex.0 as usize)?;
+    Some(format!("\"{}\" subtask {}", vertex.name, task.subtask.0))
 }
 
 fn known(watermark_ms: i64) -> Option<i64> {
@@ -249,6 +270,7 @@ fn nodes(plan: &Plan, reports: &Reports) -> Vec<v1::NodeStatus> {
 
 fn add(node: &mut v1::NodeStatus, part: &v1::NodeReport) {
     node.late_rows += part.late_rows;
+    node.future_rows += part.future_rows;
     node.bad_records += part.bad_records;
     node.state_keys += part.state_keys;
     node.state_bytes += part.state_bytes;
@@ -280,6 +302,12 @@ mod tests {
         assert_eq!(reports.tasks[&id].busy, 1.0);
         reports.take(id, report(125, 75, 5));
         assert_eq!(reports.tasks[&id].busy, 0.25);
+    }
+
+    #[test]
+    fn lag_is_that_of_a_watermark() {
+        assert_eq!([lag_ms(400, 1_000), lag_ms(1_400, 1_000)], [Some(600), Some(-400)]);
+        assert_eq!([lag_ms(i64::MIN, 1_000), lag_ms(i64::MAX, 1_000)], [None, None]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use levada_common::fault::Failure;
 use levada_common::ids::CheckpointId;
+use levada_common::time::Watermark;
 use levada_engine::element::Barrier;
 
 /// Most things that a task can be told before it has heard them; a task that hears nothing for so long is beyond help.
@@ -24,6 +25,8 @@ pub enum Control {
     Trigger(Barrier),
     /// The data of a source ends where it is.
     EndSource,
+    /// A source that keeps pace with others may go as far as this.
+    Pace(Watermark),
     /// A checkpoint is complete or given up.
     Notify {
         /// Which.

@@ -17,6 +17,7 @@ mod channels;
 mod databases;
 mod deploy;
 mod manager;
+mod pace;
 mod registration;
 mod restore;
 mod rpc;

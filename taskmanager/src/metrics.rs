@@ -3,7 +3,9 @@
 //! Read from the tasks' own counters when someone asks; nothing is counted twice, and no registry is global.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::SystemTime;
 
 use levada_common::prometheus::{self, head};
 use levada_engine::metrics::NodeMetrics;
@@ -41,7 +43,7 @@ struct StoreMetric {
 }
 
 /// Every metric of a task.
-const TASK_METRICS: [TaskMetric; 6] = [
+const TASK_METRICS: [TaskMetric; 9] = [
     TaskMetric {
         name: "levada_task_busy_seconds_total",
         kind: "counter",
@@ -76,15 +78,42 @@ const TASK_METRICS: [TaskMetric; 6] = [
         name: "levada_task_watermark_milliseconds",
         kind: "gauge",
         help: "Watermark at the task's input or source, milliseconds since 1970; absent before the first.",
+        value: |task| watermark_ms(task).map(|watermark| watermark as f64),
+    },
+    TaskMetric {
+        name: "levada_task_watermark_lag_seconds",
+        kind: "gauge",
+        help: "Processing time less the watermark; absent before the first and after the end.",
         value: |task| {
-            let watermark = task.metrics.watermark_ms.load(Relaxed);
-            (watermark != i64::MIN).then_some(watermark as f64)
+            let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let watermark = watermark_ms(task).filter(|watermark| *watermark != i64::MAX)?;
+            Some(since_1970.as_secs_f64() - watermark as f64 / 1e3)
         },
+    },
+    TaskMetric {
+        name: "levada_task_source_idle",
+        kind: "gauge",
+        help: "1 where a source has had nothing to read for its idleness, and holds no time back.",
+        value: |task| flag(&task.metrics.idle),
+    },
+    TaskMetric {
+        name: "levada_task_source_paused",
+        kind: "gauge",
+        help: "1 where a source waits for others of its group (watermark.align).",
+        value: |task| flag(&task.metrics.paused),
     },
 ];
 
+fn watermark_ms(task: &TaskHandle) -> Option<i64> {
+    Some(task.metrics.watermark_ms.load(Relaxed)).filter(|watermark| *watermark != i64::MIN)
+}
+
+fn flag(flag: &AtomicBool) -> Option<f64> {
+    Some(f64::from(u8::from(flag.load(Relaxed))))
+}
+
 /// Every metric of a node.
-const NODE_METRICS: [NodeMetric; 6] = [
+const NODE_METRICS: [NodeMetric; 7] = [
     NodeMetric {
         name: "levada_node_rows_in_total",
         kind: "counter",
@@ -102,6 +131,12 @@ const NODE_METRICS: [NodeMetric; 6] = [
         kind: "counter",
         help: "Rows dropped because their window had fired.",
         value: |node| node.late_rows.load(Relaxed),
+    },
+    NodeMetric {
+        name: "levada_node_future_rows_total",
+        kind: "counter",
+        help: "Rows too far ahead of processing time (max_future) to move event time.",
+        value: |node| node.future_rows.load(Relaxed),
     },
     NodeMetric {
         name: "levada_node_bad_records_total",
@@ -257,6 +292,13 @@ pub fn render(figures: ProcessFigures, databases: &Databases, tasks: &[Arc<TaskH
             if let Some(value) = (metric.value)(task) {
                 sample(&mut text, metric.name, task, &[("task", &task.vertex_name)], value);
             }
+        }
+    }
+    let name = "levada_task_watermark_held_back";
+    head(&mut text, name, "gauge", "1 for the task (vertex.subtask) whose channel holds this one's time back.");
+    for task in tasks {
+        if let Some(holder) = task.held_back_by() {
+            sample(&mut text, name, task, &[("task", &task.vertex_name), ("by", &holder.to_string())], 1.0);
         }
     }
     for metric in &NODE_METRICS {

@@ -19,10 +19,14 @@ use tonic::Streaming;
 
 use crate::board::Board;
 use crate::manager::{Event, Uplink};
+use crate::pace::SourceTimes;
 use crate::rpc::{Backoff, JobManager, endpoint, status_text};
 
 /// Heartbeats carry the tasks' counters, which people watch: they come at least this often.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
+
+/// Sources that keep pace with others wait for each other at most about this much longer than they must.
+const SOURCE_TIMES_EVERY: Duration = Duration::from_millis(20);
 
 /// First and last pause between tries to connect.
 const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -159,6 +163,9 @@ impl Session {
         let timeout = Duration::from_millis(self.welcome.heartbeat_timeout_ms).max(interval);
         let mut beat = tokio::time::interval(interval);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(SOURCE_TIMES_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut source_times = SourceTimes::default();
         let mut sequence = 0;
         let mut looked = Instant::now();
         loop {
@@ -186,6 +193,12 @@ impl Session {
                     Ok(None) => return Ended::Closed,
                     Err(status) => return Ended::Broken(status),
                 },
+                _ = look.tick() => {
+                    let news = source_times.news(&registration.board.tasks()).map(from_task_manager::Message::SourceTimes);
+                    if let Some(news) = news && self.messages.try_send(v1::FromTaskManager { message: Some(news) }).is_err() {
+                        return Ended::Stuck;
+                    }
+                }
                 () = tokio::time::sleep_until(silent_at) => return Ended::Silent { timeout_ms: timeout.as_millis() },
             }
         }

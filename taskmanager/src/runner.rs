@@ -136,6 +136,7 @@ impl Runner<'_> {
                 match control {
                     Control::Trigger(barrier) => task.trigger(barrier),
                     Control::EndSource => task.end_source(),
+                    Control::Pace(limit) => task.pace(limit),
                     Control::Notify { checkpoint, completed, last } => task.notify(checkpoint, completed, last)?,
                     Control::Cancel => return Ok(TaskState::Canceled),
                     Control::Fail(failure) => return Ok(TaskState::Failed(failure)),

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, TaskId};
 use levada_common::plan::Plan;
 use levada_engine::metrics::{NodeMetrics, TaskMetrics};
-use levada_proto::convert::task_to_ref;
+use levada_proto::convert::{task_index, task_to_ref};
 use levada_proto::v1;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -25,6 +26,10 @@ pub struct TaskHandle {
     pub job_name: String,
     /// Its vertex's name.
     pub vertex_name: String,
+    /// The tasks that send to it, by input channel.
+    pub senders: Vec<TaskId>,
+    /// Whether it is a source that keeps pace with others.
+    pub keeps_pace: bool,
     /// How it is told things.
     pub inbox: InboxSender,
     /// Its counters.
@@ -42,6 +47,8 @@ impl TaskHandle {
             task,
             job_name: plan.name.clone(),
             vertex_name: vertex.name.clone(),
+            senders: plan.senders(task),
+            keeps_pace: vertex.watermark().is_some_and(|watermark| watermark.align.is_some()),
             inbox,
             metrics: Arc::default(),
             nodes: vertex.uids().into_iter().map(|uid| Arc::new(NodeMetrics::new(uid))).collect(),
@@ -50,12 +57,13 @@ impl TaskHandle {
 
     /// Its counters as they travel.
     pub fn report(&self) -> v1::TaskReport {
-        use std::sync::atomic::Ordering::Relaxed;
+        use Ordering::Relaxed;
         let node = |node: &Arc<NodeMetrics>| v1::NodeReport {
             uid: node.uid.to_string(),
             rows_in: node.rows_in.load(Relaxed),
             rows_out: node.rows_out.load(Relaxed),
             late_rows: node.late_rows.load(Relaxed),
+            future_rows: node.future_rows.load(Relaxed),
             bad_records: node.bad_records.load(Relaxed),
             last_bad_record: node.last_bad().unwrap_or_default(),
             state_keys: node.state_keys.load(Relaxed),
@@ -68,7 +76,16 @@ impl TaskHandle {
             blocked_ns: self.metrics.blocked_ns.load(Relaxed),
             idle_ns: self.metrics.idle_ns.load(Relaxed),
             nodes: self.nodes.iter().map(node).collect(),
+            held_back_by: self.held_back_by().map(task_index),
+            idle: self.metrics.idle.load(Relaxed),
+            paused: self.metrics.paused.load(Relaxed),
         }
+    }
+
+    /// The task whose channel holds its time back.
+    pub fn held_back_by(&self) -> Option<TaskId> {
+        let channel = self.metrics.held_back_by.load(Ordering::Relaxed);
+        self.senders.get(usize::try_from(channel).ok()?).copied()
     }
 }
 

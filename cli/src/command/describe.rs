@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
-use levada_proto::v1::{CheckpointStatus, DescribeClusterResponse, JobStatus, NodeStatus, SavepointState, SavepointStatus};
+use levada_proto::v1::{
+    CheckpointStatus, DescribeClusterResponse, JobStatus, NodeStatus, SavepointState, SavepointStatus, TaskStatus,
+};
 use serde_json::{Value, json};
 
 use crate::client::state_name;
-use crate::progress::count;
+use crate::progress::{count, time};
 
 /// A job as text.
 pub fn job(status: &JobStatus) -> String {
@@ -38,33 +40,61 @@ pub fn job(status: &JobStatus) -> String {
     for savepoint in &status.savepoints {
         line("savepoint", &savepoint_line(savepoint));
     }
-    text += "\nNODE                      ROWS IN      ROWS OUT          LATE   BAD        KEYS   STATE BYTES\n";
+    text += "\nNODE                      ROWS IN      ROWS OUT          LATE  FUTURE   BAD        KEYS   STATE BYTES\n";
     for node in &status.nodes {
         let _ = writeln!(
             text,
-            "{:20} {:>12} {:>13} {:>13} {:>5} {:>11} {:>13}{}",
+            "{:20} {:>12} {:>13} {:>13} {:>7} {:>5} {:>11} {:>13}{}",
             node.uid,
             count(node.rows_in),
             count(node.rows_out),
             count(node.late_rows),
+            count(node.future_rows),
             count(node.bad_records),
             count(node.state_keys),
             count(node.state_bytes),
             if node.last_bad_record.is_empty() { String::new() } else { format!("  last bad record: {}", node.last_bad_record) },
         );
     }
-    text += "\nTASK      STATE       BUSY  BLOCKED  TASKMANAGER                       NAME\n";
+    text +=
+        "\nTASK      STATE       BUSY  BLOCKED  WATERMARK                        LAG  TASKMANAGER                       NAME\n";
     for task in &status.tasks {
         let _ = writeln!(
             text,
-            "{:9} {:10} {:>4.0}% {:>7.0}%  {:32}  {}",
+            "{:9} {:10} {:>4.0}% {:>7.0}%  {:24} {:>11}  {:32}  {}{}",
             format!("{}.{}", task.vertex, task.subtask),
             task.state,
             task.busy * 100.0,
             task.blocked * 100.0,
+            task.watermark_ms.map(time).unwrap_or_default(),
+            task.watermark_lag_ms.map(lag).unwrap_or_default(),
             task.task_manager,
-            task.name
+            task.name,
+            held_back(task)
         );
+    }
+    text
+}
+
+/// A lag in seconds, or in days where it is one of days: a job that catches up.
+fn lag(ms: i64) -> String {
+    match ms {
+        ms if ms.abs() < 86_400_000 => format!("{:.1} s", ms as f64 / 1e3),
+        ms => format!("{:.1} d", ms as f64 / 86_400_000.0),
+    }
+}
+
+/// Why a task's time is where it is, as far as it is not its rows.
+fn held_back(task: &TaskStatus) -> String {
+    let mut text = String::new();
+    if !task.held_back_by.is_empty() {
+        let _ = write!(text, "  held back by {}", task.held_back_by);
+    }
+    if task.idle {
+        text += "  idle";
+    }
+    if !task.paused_for.is_empty() {
+        let _ = write!(text, "  waits for group \"{}\"", task.paused_for);
     }
     text
 }
@@ -124,7 +154,8 @@ pub fn job_json(status: &JobStatus) -> String {
             json!({
                 "vertex": task.vertex, "subtask": task.subtask, "name": task.name, "state": task.state,
                 "task_manager": task.task_manager, "busy": task.busy, "blocked": task.blocked, "watermark_ms": task.watermark_ms,
-                "rows_in": task.rows_in,
+                "watermark_lag_ms": task.watermark_lag_ms, "held_back_by": task.held_back_by, "idle": task.idle,
+                "paused_for": task.paused_for, "rows_in": task.rows_in,
             })
         })
         .collect();
@@ -150,6 +181,7 @@ fn savepoint_json(savepoint: &SavepointStatus) -> Value {
 fn node_json(node: &NodeStatus) -> Value {
     json!({
         "uid": node.uid, "rows_in": node.rows_in, "rows_out": node.rows_out, "late_rows": node.late_rows,
+        "future_rows": node.future_rows,
         "bad_records": node.bad_records, "last_bad_record": node.last_bad_record, "state_keys": node.state_keys,
         "state_bytes": node.state_bytes, "watermark_ms": node.watermark_ms,
     })

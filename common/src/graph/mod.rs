@@ -14,6 +14,7 @@ mod settings;
 mod top;
 mod transform;
 mod tree;
+mod watermark;
 mod window;
 mod write;
 mod yaml;
@@ -26,6 +27,7 @@ use std::fmt;
 
 pub use paths::absolute_paths;
 pub use read::{parse, read};
+pub use watermark::{GraphWatermark, WatermarkSetting};
 
 use crate::declaration::Options;
 use crate::ids::Uid;
@@ -175,27 +177,6 @@ pub struct SourceNode {
     pub bad_records: BadRecordPolicy,
     /// `parallelism:`
     pub parallelism: Option<u32>,
-}
-
-/// `watermark:` of a source.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum WatermarkSetting {
-    /// Not written: the connector's own event time, if it has one.
-    #[default]
-    Default,
-    /// `none`: no event time.
-    None,
-    /// `{ column, disorder, step, idleness }`
-    Column {
-        /// The event-time column; `None` where only the others are set.
-        column: Option<String>,
-        /// Milliseconds; default 0.
-        disorder_ms: Option<i64>,
-        /// Milliseconds; default 100.
-        step_ms: Option<i64>,
-        /// Milliseconds; `Some(None)` = off; default 60 s.
-        idleness_ms: Option<Option<u64>>,
-    },
 }
 
 /// A node under `transforms:`. Its clauses act in the order where, join, key_by, window, aggregate, having, process, order_by or

@@ -2,7 +2,8 @@
 
 use super::report::{At, Keys, Report};
 use super::tree::{Entry, Value, join, shown};
-use super::{SinkNode, SourceNode, WatermarkSetting};
+use super::watermark::read_watermark;
+use super::{SinkNode, SourceNode};
 use crate::ids::Uid;
 use crate::nearest::nearest;
 use crate::plan::BadRecordPolicy;
@@ -19,12 +20,6 @@ pub(super) const SINK: Keys = Keys {
     allowed: &["inputs", "bad_records", "parallelism"],
     later: &[],
     synonyms: &[("input", "inputs"), ("from", "inputs"), ("on_error", "bad_records")],
-};
-
-const WATERMARK: Keys = Keys {
-    allowed: &["column", "disorder", "step", "idleness"],
-    later: &[],
-    synonyms: &[("delay", "disorder"), ("lateness", "disorder"), ("interval", "step")],
 };
 
 /// The one key of a source or sink that is not a common one, and its options.
@@ -128,23 +123,5 @@ pub(super) fn read_inputs(at: Option<At<'_>>, path: &str, report: &mut Report) -
             report.error(path, "`inputs` is missing: the names of the nodes that it reads, such as `inputs: [bids]`");
             Vec::new()
         }
-    }
-}
-
-fn read_watermark(at: &At<'_>, report: &mut Report) -> WatermarkSetting {
-    match &at.node.value {
-        Value::Scalar { text, .. } if text == "none" => return WatermarkSetting::None,
-        Value::Scalar { .. } => {
-            report.error(&at.path, "`none` or a map such as { column: time, disorder: 2s } is expected");
-            return WatermarkSetting::Default;
-        }
-        _ => {}
-    }
-    let Some(fields) = report.fields(at, &WATERMARK) else { return WatermarkSetting::Default };
-    WatermarkSetting::Column {
-        column: fields.get("column").and_then(|at| report.text(&at, "a column")).map(str::to_owned),
-        disorder_ms: fields.get("disorder").and_then(|at| report.duration_ms(&at, 0)).map(|ms| ms as i64),
-        step_ms: fields.get("step").and_then(|at| report.duration_ms(&at, 0)).map(|ms| ms as i64),
-        idleness_ms: fields.get("idleness").and_then(|at| report.duration_or_off(&at, 1)),
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::human::{ByteSize, HumanDuration};
 use crate::ids::Uid;
-use crate::plan::{BadRecordPolicy, CheckpointMode, JoinKind, RestartSettings};
+use crate::plan::{AlignSpec, BadRecordPolicy, CheckpointMode, JoinKind, RestartSettings};
 
 impl JobGraph {
     /// The graph as a JSON document.
@@ -129,16 +129,24 @@ fn restart(restart: &RestartSettings) -> Value {
 }
 
 fn watermark(setting: &WatermarkSetting) -> Option<Value> {
-    let (column, disorder_ms, step_ms, idleness_ms) = match setting {
+    let watermark = match setting {
         WatermarkSetting::Default => return None,
         WatermarkSetting::None => return Some("none".into()),
-        WatermarkSetting::Column { column, disorder_ms, step_ms, idleness_ms } => (column, disorder_ms, step_ms, idleness_ms),
+        WatermarkSetting::Event(watermark) => watermark,
     };
+    let ms = |ms: i64| duration(ms.max(0) as u64);
+    let align = |align: &AlignSpec| json!({ "group": align.group, "max_drift": duration(align.max_drift_ms) });
     let mut map = Map::new();
-    put(&mut map, "column", column.clone().map(Value::from));
-    put(&mut map, "disorder", disorder_ms.map(|ms| duration(ms.max(0) as u64)));
-    put(&mut map, "step", step_ms.map(|ms| duration(ms.max(0) as u64)));
-    put(&mut map, "idleness", idleness_ms.map(duration_or_off));
+    put(&mut map, "column", watermark.column.clone().map(Value::from));
+    put(&mut map, "unit", watermark.unit.map(|unit| unit.name().into()));
+    put(&mut map, "timezone", watermark.timezone.clone().map(Value::from));
+    put(&mut map, "disorder", watermark.disorder_ms.map(ms));
+    put(&mut map, "expression", watermark.expression.clone().map(Value::from));
+    put(&mut map, "step", watermark.step_ms.map(ms));
+    put(&mut map, "idleness", watermark.idleness_ms.map(duration_or_off));
+    put(&mut map, "max_future", watermark.max_future_ms.map(duration_or_off));
+    put(&mut map, "future_rows", watermark.future_rows.map(|rows| rows.name().into()));
+    put(&mut map, "align", watermark.align.as_ref().map(align));
     Some(map.into())
 }
 

@@ -23,6 +23,7 @@ mod retained;
 mod savepoints;
 mod shared;
 
+pub mod alignment;
 pub mod liveness;
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use levada_common::checkpoint::{DeclineReason, TaskSnapshot};
 use levada_common::ids::{AttemptId, CheckpointId, JobId, TaskId};
 use levada_common::plan::Plan;
+use levada_jobmanager_core::alignment::SourceTime;
 use levada_jobmanager_core::event::TaskState;
 use levada_jobmanager_core::{RestoreBase, SavepointRequest};
 use levada_proto::v1;
@@ -52,6 +53,7 @@ pub(crate) struct Acknowledgement {
 enum Event {
     Task { attempt: AttemptId, task: TaskId, state: TaskState },
     Reports(Vec<(AttemptId, TaskId, v1::TaskReport)>),
+    SourceTime { attempt: AttemptId, task: TaskId, time: SourceTime },
     Acknowledge { acknowledgement: Acknowledgement, reply: oneshot::Sender<bool> },
     Decline { attempt: AttemptId, checkpoint: CheckpointId, task: TaskId, reason: DeclineReason, reply: oneshot::Sender<()> },
     FetchState { attempt: AttemptId, inline_id: u64, reply: oneshot::Sender<Option<Bytes>> },
@@ -94,6 +96,11 @@ impl DriverHandle {
     /// Counters of tasks; dropped where the driver is busy, since the next ones replace them.
     pub(crate) fn report(&self, reports: Vec<(AttemptId, TaskId, v1::TaskReport)>) {
         let _ = self.tx.try_send(Event::Reports(reports));
+    }
+
+    /// How far a source has come; dropped where the driver is busy, since its next counters say it too.
+    pub(crate) fn source_time(&self, attempt: AttemptId, task: TaskId, time: SourceTime) {
+        let _ = self.tx.try_send(Event::SourceTime { attempt, task, time });
     }
 
     /// Answers whether the snapshot was taken.

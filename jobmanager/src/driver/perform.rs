@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata};
 use levada_common::fault::Failure;
 use levada_common::ids::{AttemptId, CheckpointId, TaskId, TaskManagerId};
+use levada_common::time::Watermark;
 use levada_jobmanager_core::event::{TaskDeployment, TaskState};
 use levada_jobmanager_core::{Effect, Event as CoreEvent};
 use levada_proto::convert::{attempt_to_ref, kind_to_target, task_index};
@@ -70,6 +71,7 @@ impl Driver {
         let restored_text = restored.map_or_else(|| "none".into(), |id| id.to_string());
         info!(job = %self.job.id, attempt = %attempt.attempt, tasks = tasks.len(), restored = restored_text, "deploying");
         self.reports.clear();
+        self.alignment.restart();
         let addresses: BTreeMap<TaskManagerId, String> =
             self.links.iter().map(|link| (link.info.id, link.info.data_address.clone())).collect();
         let deployment = Deployment {
@@ -141,6 +143,25 @@ impl Driver {
         }
         for (id, message) in messages {
             self.send(id, Message::EndSources(message));
+        }
+    }
+
+    /// Tells sources that keep pace with others how far they may go, where that is news.
+    pub(super) fn pace_sources(&mut self, attempt: AttemptId) {
+        if self.deployed.as_ref().is_none_or(|(deployed, _)| *deployed != attempt) {
+            return;
+        }
+        let limits = self.alignment.limits();
+        if limits.is_empty() {
+            return;
+        }
+        let task_managers = self.deployed.as_ref().map(|(_, task_managers)| task_managers.clone()).unwrap_or_default();
+        let limit =
+            |(task, watermark): (TaskId, Watermark)| v1::SourceLimit { task: Some(task_index(task)), watermark_ms: watermark.0 };
+        let limits = limits.into_iter().map(limit).collect();
+        let message = v1::PaceSources { attempt: Some(attempt_to_ref(attempt)), limits };
+        for id in task_managers {
+            self.send(id, Message::PaceSources(message.clone()));
         }
     }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use levada_common::checkpoint::DeclineReason;
 use levada_common::ids::{AttemptId, CheckpointId, Epoch, TaskManagerId};
+use levada_common::time::Watermark;
+use levada_jobmanager_core::alignment::{SourceAlignment, SourceTime};
 use levada_jobmanager_core::{Effect, Event as CoreEvent, JobState, Machine, Options as CoreOptions};
 use levada_proto::v1;
 use tokio::sync::{mpsc, watch};
@@ -55,6 +57,8 @@ pub(super) struct Driver {
     pub fetchable: BTreeMap<u64, Bytes>,
     pub next_inline_id: u64,
     pub reports: Reports,
+    /// The sources that keep pace with each other.
+    pub alignment: SourceAlignment,
     pub work: JoinSet<Done>,
     /// Where the current attempt was deployed.
     pub deployed: Option<(AttemptId, Vec<TaskManagerId>)>,
@@ -75,6 +79,7 @@ pub(crate) fn spawn(context: Context, job: Job) -> (DriverHandle, impl Future<Ou
     let base = job.base.clone();
     let machine = Machine::new(job.id, context.epoch, Arc::clone(&job.plan), CoreOptions::default(), base);
     let checkpoints = Checkpoints::new(&job);
+    let alignment = SourceAlignment::new(&job.plan);
     let driver = Driver {
         context,
         job,
@@ -85,6 +90,7 @@ pub(crate) fn spawn(context: Context, job: Job) -> (DriverHandle, impl Future<Ou
         fetchable: BTreeMap::new(),
         next_inline_id: 1,
         reports: Reports::default(),
+        alignment,
         work: JoinSet::new(),
         deployed: None,
         clogged: Vec::new(),
@@ -157,7 +163,8 @@ impl Driver {
     }
 
     pub(super) fn status(&self) -> v1::JobStatus {
-        status::job_status(&self.job, &self.machine.status(self.now()), &self.reports)
+        let wall_ms = self.context.clock.wall_ms();
+        status::job_status(&self.job, &self.machine.status(self.now()), &self.reports, wall_ms)
     }
 
     /// Hands an event to the core and performs what follows.
@@ -217,6 +224,12 @@ impl Driver {
                 self.apply(CoreEvent::Task { attempt, task, state });
             }
             Event::Reports(reports) => self.take_reports(reports),
+            Event::SourceTime { attempt, task, time } => {
+                if attempt == self.machine.attempt() {
+                    self.alignment.heard(task, time);
+                    self.pace_sources(attempt);
+                }
+            }
             Event::Acknowledge { acknowledgement, reply } => {
                 let accepted = self.acknowledge(acknowledgement);
                 let _ = reply.send(accepted);
@@ -258,8 +271,11 @@ impl Driver {
         let current = self.machine.attempt();
         for (attempt, task, report) in reports {
             if attempt == current {
+                let (watermark, idle) = (Watermark(report.watermark_ms), report.idle);
+                self.alignment.heard(task, SourceTime { watermark, idle });
                 self.reports.take(task, report);
             }
         }
+        self.pace_sources(current);
     }
 }

@@ -75,6 +75,7 @@ fn node(status: &v1::NodeStatus) -> Value {
         "rows_in": status.rows_in,
         "rows_out": status.rows_out,
         "late_rows": status.late_rows,
+        "future_rows": status.future_rows,
         "bad_records": status.bad_records,
         "last_bad_record": status.last_bad_record,
         "state_keys": status.state_keys,
@@ -93,6 +94,10 @@ fn task(status: &v1::TaskStatus) -> Value {
         "busy": status.busy,
         "blocked": status.blocked,
         "watermark_ms": status.watermark_ms,
+        "watermark_lag_ms": status.watermark_lag_ms,
+        "held_back_by": status.held_back_by,
+        "idle": status.idle,
+        "paused_for": status.paused_for,
         "rows_in": status.rows_in,
     })
 }

@@ -72,6 +72,12 @@ const METRICS: &[Metric] = &[
         series: |s| nodes(s, |n| n.late_rows as f64),
     },
     Metric {
+        name: "levada_node_future_rows_total",
+        kind: "counter",
+        help: "Rows too far ahead of processing time to move event time.",
+        series: |s| nodes(s, |n| n.future_rows as f64),
+    },
+    Metric {
         name: "levada_node_bad_records_total",
         kind: "counter",
         help: "Records dropped as bad.",

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use levada_common::ids::{AttemptId, JobId, TaskId};
+use levada_common::time::Watermark;
+use levada_jobmanager_core::alignment::SourceTime;
 use levada_jobmanager_core::event::TaskState;
 use levada_proto::convert::{self, ConvertError};
 use levada_proto::{PROTOCOL, v1};
@@ -95,6 +97,7 @@ async fn take(message: v1::FromTaskManager, outgoing: &Outgoing, dispatcher: &Di
             let _ = outgoing.try_send(Ok(v1::ToTaskManager { message: Some(reply) }));
             report(heartbeat.tasks, outgoing, dispatcher).await
         }
+        Some(Message::SourceTimes(times)) => source_times(times.sources, dispatcher).await,
         Some(Message::TaskEvent(mut event)) => {
             let report = event.report.take();
             let (attempt, task, state) = task_event(event)?;
@@ -151,6 +154,17 @@ async fn report(reports: Vec<v1::TaskReport>, outgoing: &Outgoing, dispatcher: &
                     let _ = outgoing.try_send(Ok(v1::ToTaskManager { message }));
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+/// Tells each job's driver how far its sources have come. Where a job has none the next heartbeat ends its tasks.
+async fn source_times(sources: Vec<v1::SourceTime>, dispatcher: &Dispatcher) -> Result<(), ConvertError> {
+    for source in sources {
+        let (attempt, task) = convert::task_from_ref(source.task.as_ref())?;
+        if let Some(driver) = dispatcher.driver(attempt.job).await {
+            driver.source_time(attempt, task, SourceTime { watermark: Watermark(source.watermark_ms), idle: source.idle });
         }
     }
     Ok(())

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use levada_common::plan::{
-    AggregateCall, AggregatePhase, AggregateSpec, Edge, JobSettings, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec,
-    Partition, Plan, ProcessSpec, RestartSettings, SessionGap, TopSpec, Vertex, WatermarkSpec, WindowSpec,
+    AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Edge, FutureBound, FutureRows, JobSettings, JoinScope, JoinSide,
+    JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, RestartSettings, SessionGap, TimeFormat, TopSpec, Vertex,
+    WatermarkRule, WatermarkSpec, WindowSpec,
 };
 use levada_common::types::StreamSchema;
 
@@ -116,11 +117,7 @@ fn clause(operator: &OperatorSpec) -> String {
 
 fn kind(kind: &OperatorKind) -> String {
     match kind {
-        OperatorKind::Watermark(WatermarkSpec { column, disorder_ms, step_ms, idleness_ms }) => {
-            let idle = idleness_ms.map_or("never idle".into(), |idle| format!("idle after {}", duration(idle)));
-            let (disorder, step) = (duration(disorder_ms.unsigned_abs()), duration(step_ms.unsigned_abs()));
-            format!("{column}, disorder {disorder}, step {step}, {idle}")
-        }
+        OperatorKind::Watermark(spec) => watermark(spec),
         OperatorKind::Filter { predicate } => predicate.clone(),
         OperatorKind::Project { columns, unnest } => {
             let columns = columns.iter().enumerate().map(|(at, (name, sql))| match unnest {
@@ -163,6 +160,37 @@ fn ttl(ms: Option<i64>) -> String {
 
 fn signed(ms: i64) -> String {
     format!("{}{}", if ms < 0 { "-" } else { "" }, duration(ms.unsigned_abs()))
+}
+
+/// What differs from the defaults is said, and the rest where it matters to everyone.
+fn watermark(spec: &WatermarkSpec) -> String {
+    let mut text = spec.column.clone();
+    match &spec.format {
+        TimeFormat::Time => {}
+        TimeFormat::Integer(unit) => text += &format!(" in {}", unit.name()),
+        TimeFormat::Text { zone } => text += &format!(" as text, {}", zone.as_deref().unwrap_or("UTC")),
+    }
+    match &spec.rule {
+        WatermarkRule::Disorder { ms } => text += &format!(", disorder {}", duration(ms.unsigned_abs())),
+        WatermarkRule::Expression { sql } => text += &format!(", up to {sql}"),
+    }
+    text += &format!(", step {}", duration(spec.step_ms.unsigned_abs()));
+    text += &spec.idleness_ms.map_or(", never idle".into(), |idle| format!(", idle after {}", duration(idle)));
+    match &spec.future {
+        Some(FutureBound { max_ms: WatermarkSpec::MAX_FUTURE_DEFAULT_MS, rows: FutureRows::Pass }) => {}
+        Some(FutureBound { max_ms, rows }) => {
+            let rows = match rows {
+                FutureRows::Pass => "pass",
+                FutureRows::BadRecord => "are bad records",
+            };
+            text += &format!(", rows more than {} ahead {rows}", duration(*max_ms));
+        }
+        None => text += ", the future without bound",
+    }
+    if let Some(AlignSpec { group, max_drift_ms }) = &spec.align {
+        text += &format!(", at most {} ahead of group \"{group}\"", duration(*max_drift_ms));
+    }
+    text
 }
 
 fn process(spec: &ProcessSpec) -> String {

@@ -23,6 +23,7 @@ mod tests;
 mod top;
 mod transform;
 mod union;
+mod watermark;
 mod window;
 
 use levada_common::declaration::Declarations;

@@ -51,7 +51,9 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
         StageKind::Pass => read,
         StageKind::Operator(OperatorSpec { kind, output, input, .. }) => match kind {
             OperatorKind::Filter { .. } => read.into_iter().chain(stage.uses.iter().flatten().cloned()).collect(),
-            OperatorKind::Watermark(spec) => read.into_iter().chain([spec.column.clone()]).collect(),
+            OperatorKind::Watermark(spec) => {
+                read.into_iter().chain([spec.column.clone()]).chain(stage.uses.iter().flatten().cloned()).collect()
+            }
             OperatorKind::Aggregate(spec) => aggregate_reads(spec, input),
             OperatorKind::Process(spec) => {
                 spec.keys.iter().chain(&spec.function.inputs).map(|column| column.name.clone()).collect()
@@ -152,9 +154,7 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
         StageKind::Operator(operator) => {
             match &operator.kind {
                 OperatorKind::Filter { .. } => operator.output = input.clone(),
-                OperatorKind::Watermark(spec) => {
-                    operator.output = StreamSchema { event_time: Some(spec.column.clone()), ..input.clone() };
-                }
+                OperatorKind::Watermark(spec) => operator.output = spec.output(&input),
                 OperatorKind::Project { .. } | OperatorKind::Join(_) => {
                     let columns = &operator.output.columns;
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));

@@ -1,19 +1,15 @@
-//! Sources: their columns, computed columns and watermarks.
+//! Sources: their columns and computed columns.
 
 use std::collections::BTreeSet;
 
 use levada_common::declaration::SourceShape;
-use levada_common::graph::{SourceNode, WatermarkSetting};
-use levada_common::plan::{OperatorKind, Partition, SourceSpec, WatermarkSpec};
+use levada_common::graph::SourceNode;
+use levada_common::plan::{OperatorKind, Partition, SourceSpec};
 use levada_common::types::{Column, LogicalType, OP_COLUMN, StreamSchema};
 
 use super::graph::{NewOperator, Planner};
 use super::stream::{Checked, Stage, StageKind, Stream};
-use crate::expression::unknown_column;
 use levada_common::nearest::did_you_mean;
-
-const STEP_DEFAULT_MS: i64 = 100;
-const IDLENESS_DEFAULT_MS: u64 = 60_000;
 
 impl Planner<'_> {
     /// Plans a source; `None` where its columns are not known.
@@ -132,77 +128,5 @@ impl Planner<'_> {
         };
         let parallelism = stream.parallelism;
         self.push_operator(stream, operator, Partition::Forward, parallelism);
-    }
-
-    fn add_watermark(&mut self, node: &SourceNode, shape: &SourceShape, stream: &mut Stream) {
-        let path = format!("sources.{}.watermark", node.uid);
-        let Some(spec) = self.watermark_spec(node, shape, &path, stream) else {
-            return;
-        };
-        let defect = match stream.schema.column(&spec.column).map(|column| &column.ty) {
-            None => Some(unknown_column(&spec.column, &stream.schema)),
-            Some(LogicalType::Timestamp | LogicalType::Int64) => None,
-            Some(ty) => {
-                let allowed = "event time is a TIMESTAMP, or an INT64 of milliseconds";
-                Some(format!("column \"{}\" is {ty}; {allowed}", spec.column))
-            }
-        };
-        if let Some(defect) = defect {
-            stream.no_event_time = None;
-            return self.error(format!("{path}.column"), defect);
-        }
-        let mut output = stream.schema.clone();
-        output.event_time = Some(spec.column.clone());
-        let operator = NewOperator {
-            uid: node.uid.clone(),
-            clause: "watermark",
-            kind: OperatorKind::Watermark(spec),
-            output,
-            uses: Vec::new(),
-            bad_records: node.bad_records,
-        };
-        let parallelism = stream.parallelism;
-        self.push_operator(stream, operator, Partition::Forward, parallelism);
-    }
-
-    fn watermark_spec(
-        &mut self,
-        node: &SourceNode,
-        shape: &SourceShape,
-        path: &str,
-        stream: &mut Stream,
-    ) -> Option<WatermarkSpec> {
-        let spec = |column: String, disorder_ms: i64| WatermarkSpec {
-            column,
-            disorder_ms,
-            step_ms: STEP_DEFAULT_MS,
-            idleness_ms: Some(IDLENESS_DEFAULT_MS),
-        };
-        match &node.watermark {
-            WatermarkSetting::None => {
-                stream.no_event_time = Some(format!("source \"{}\" has `watermark: none`", node.uid));
-                None
-            }
-            WatermarkSetting::Default => shape.event_time.clone().map(|(column, disorder)| spec(column, disorder)),
-            WatermarkSetting::Column { column, disorder_ms, step_ms, idleness_ms } => {
-                let (name, disorder) = match (column, &shape.event_time) {
-                    (Some(column), _) => (column.clone(), 0),
-                    (None, Some((column, disorder))) => (column.clone(), *disorder),
-                    (None, None) => {
-                        self.error(
-                            path,
-                            format!("{} has no event time of its own; name a column, `column: ...`", node.connector),
-                        );
-                        return None;
-                    }
-                };
-                let base = spec(name, disorder_ms.unwrap_or(disorder));
-                let step_ms = step_ms.unwrap_or(base.step_ms);
-                if base.disorder_ms < 0 || step_ms < 0 {
-                    self.error(path, "disorder and step must not be negative");
-                }
-                Some(WatermarkSpec { step_ms, idleness_ms: idleness_ms.unwrap_or(base.idleness_ms), ..base })
-            }
-        }
     }
 }

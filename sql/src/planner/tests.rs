@@ -5,6 +5,7 @@
 mod join;
 mod process;
 mod top;
+mod watermark;
 mod windows;
 
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use levada_common::declaration::{Declarations, OptionError, SinkDeclaration, SourceDeclaration, SourceShape};
 use levada_common::graph::parse;
-use levada_common::plan::{AggregatePhase, JoinSide, OperatorKind, Partition, Plan};
+use levada_common::plan::{AggregatePhase, JoinSide, OperatorKind, Partition, Plan, WatermarkRule};
 use levada_common::types::{Column, LogicalType, parse_column_type};
 use levada_engine::expr::ExpressionCompiler;
 
@@ -179,7 +180,12 @@ fn check(plan: &Plan) {
                     }
                     assert_eq!(spec.columns.len(), operator.output.columns.len());
                 }
-                OperatorKind::Watermark(spec) => assert!(operator.input.column(&spec.column).is_some()),
+                OperatorKind::Watermark(spec) => {
+                    assert!(operator.input.column(&spec.column).is_some());
+                    if let WatermarkRule::Expression { sql } = &spec.rule {
+                        compiler.compile(sql, &operator.output, &LogicalType::Timestamp).unwrap();
+                    }
+                }
             }
             schema = operator.output.clone();
         }

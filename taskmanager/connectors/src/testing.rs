@@ -69,12 +69,29 @@ impl Running {
         let _entered = self.runtime.enter();
         loop {
             match self.source.poll()? {
-                SourcePoll::Batch(batch) => {
+                SourcePoll::Begin(_) | SourcePoll::Ended(_) => {}
+                SourcePoll::Batch(batch) | SourcePoll::Rows(_, batch) => {
                     assert!(batch.num_rows() > 0, "a batch is never empty");
                     return Ok(Some(batch));
                 }
                 SourcePoll::Pending => self.bell.wait(),
                 SourcePoll::End => return Ok(None),
+            }
+        }
+    }
+
+    /// Everything that it says to the end, as text.
+    pub fn polls(&mut self) -> Result<Vec<String>, EngineError> {
+        let _entered = self.runtime.enter();
+        let mut said = Vec::new();
+        loop {
+            match self.source.poll()? {
+                SourcePoll::Begin(split) => said.push(format!("begin {}", split.0)),
+                SourcePoll::Rows(split, batch) => said.push(format!("{} rows of {}", batch.num_rows(), split.0)),
+                SourcePoll::Ended(split) => said.push(format!("end {}", split.0)),
+                SourcePoll::Batch(batch) => said.push(format!("{} rows", batch.num_rows())),
+                SourcePoll::Pending => self.bell.wait(),
+                SourcePoll::End => return Ok(said),
             }
         }
     }

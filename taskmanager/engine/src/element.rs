@@ -36,6 +36,19 @@ impl Barrier {
     }
 }
 
+/// What a source says of one of its splits, to whoever makes its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SplitVoice {
+    /// It has begun: time waits for it.
+    Begin,
+    /// The rows that come next are its own.
+    Rows,
+    /// It has nothing to say about time until its next rows.
+    Idle,
+    /// It has ended.
+    End,
+}
+
 /// What passes through a task beside rows: the elements of all its channels merged into one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {

@@ -1,7 +1,7 @@
 //! What a task counts: written per batch on the task's thread, read by the shell at any time.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use levada_common::ids::Uid;
@@ -18,6 +18,8 @@ pub struct NodeMetrics {
     pub rows_out: AtomicU64,
     /// Rows dropped because their window had fired.
     pub late_rows: AtomicU64,
+    /// Rows too far ahead of processing time to move event time.
+    pub future_rows: AtomicU64,
     /// Rows dropped by the bad-record policy.
     pub bad_records: AtomicU64,
     /// Bytes of working state, as far as it is counted.
@@ -56,6 +58,7 @@ impl NodeMetrics {
             rows_in: AtomicU64::new(0),
             rows_out: AtomicU64::new(0),
             late_rows: AtomicU64::new(0),
+            future_rows: AtomicU64::new(0),
             bad_records: AtomicU64::new(0),
             state_bytes: AtomicU64::new(0),
             state_keys: AtomicU64::new(0),
@@ -108,6 +111,12 @@ impl NodeMetrics {
 pub struct TaskMetrics {
     /// Watermark at the task's input or source; `i64::MIN` where there is none.
     pub watermark_ms: AtomicI64,
+    /// The input channel that holds the watermark back; `NO_CHANNEL` where there is none.
+    pub held_back_by: AtomicU32,
+    /// Whether a source has had nothing to read for its idleness.
+    pub idle: AtomicBool,
+    /// Whether a source waits for others of its group.
+    pub paused: AtomicBool,
     /// Nanoseconds spent working.
     pub busy_ns: AtomicU64,
     /// Nanoseconds spent waiting for room in the output, or for a store.
@@ -120,10 +129,18 @@ pub struct TaskMetrics {
     pub snapshot_sync_ns: AtomicU64,
 }
 
+impl TaskMetrics {
+    /// In `held_back_by`: no channel.
+    pub const NO_CHANNEL: u32 = u32::MAX;
+}
+
 impl Default for TaskMetrics {
     fn default() -> Self {
         Self {
             watermark_ms: AtomicI64::new(i64::MIN),
+            held_back_by: AtomicU32::new(Self::NO_CHANNEL),
+            idle: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             busy_ns: AtomicU64::new(0),
             blocked_ns: AtomicU64::new(0),
             writing_ns: AtomicU64::new(0),

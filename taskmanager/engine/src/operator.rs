@@ -19,8 +19,10 @@ use levada_state::format::KEY_GROUP_COLUMN;
 use levada_state::keyed::HeapBudget;
 use levada_state::snapshot::StatePart;
 
+use crate::element::SplitVoice;
 use crate::error::EngineError;
 use crate::metrics::NodeMetrics;
+use crate::source::SplitId;
 
 /// A state as it comes back: what `StatePart` had, from one or several subtasks.
 #[derive(Debug, Clone)]
@@ -127,6 +129,9 @@ pub trait Operator: Send {
     fn tick(&mut self, _time_ms: i64) -> Result<Option<i64>, EngineError> {
         Ok(None)
     }
+
+    /// What the task's source says of a split (only the watermark operator listens).
+    fn hear_split(&mut self, _split: SplitId, _voice: SplitVoice) {}
 
     /// A watermark of its own making that is due (only the watermark operator has one). Asked for once it has nothing to poll.
     fn due_watermark(&mut self, _quiet: bool) -> Option<Watermark> {

@@ -49,11 +49,25 @@ impl SourceContext {
     }
 }
 
+/// One of several splits that a subtask reads side by side; numbers that the source chooses, and may use again after an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SplitId(pub u32);
+
 /// What a source has.
+///
+/// A source that reads several splits side by side, each with a time of its own, says which: then its time is that of the split
+/// that is least far, of those that have begun and are neither idle nor ended. One that reads a split after the other just gives
+/// batches.
 #[derive(Debug)]
 pub enum SourcePoll {
     /// Rows, in the schema of the spec; never empty, at most `batch_rows_max`.
     Batch(RecordBatch),
+    /// The split is read from now on: time waits for it.
+    Begin(SplitId),
+    /// Rows of a split that has begun, as `Batch`.
+    Rows(SplitId, RecordBatch),
+    /// The split has ended: time does not wait for it any more.
+    Ended(SplitId),
     /// Nothing now; the source wakes the task when that changes.
     Pending,
     /// Nothing any more.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use levada_common::fault::Failure;
 use levada_common::ids::{Attempt, AttemptId, CheckpointId, Epoch, JobId, TaskId};
+use levada_common::time::Watermark;
 use levada_engine::element::Barrier;
 use levada_proto::convert::{attempt_from_ref, failure_to_info, kind_from_target, task_of_index, task_to_ref};
 use levada_proto::v1;
@@ -158,6 +159,7 @@ impl Manager {
             }
             Message::Trigger(message) => self.trigger(message),
             Message::EndSources(message) => self.end_sources(&message),
+            Message::PaceSources(message) => self.pace_sources(&message),
             Message::Notify(message) => self.notify(&message),
             // The registration's own.
             Message::Welcome(_) | Message::Heartbeat(_) => {}
@@ -231,6 +233,16 @@ impl Manager {
         let Some(attempt) = self.current(message.attempt.as_ref()) else { return };
         let running = &self.attempts[&attempt];
         message.tasks.iter().map(task_of_index).for_each(|task| running.tell(task, Control::EndSource));
+    }
+
+    fn pace_sources(&mut self, message: &v1::PaceSources) {
+        let Some(attempt) = self.current(message.attempt.as_ref()) else { return };
+        let running = &self.attempts[&attempt];
+        for limit in &message.limits {
+            if let Some(task) = &limit.task {
+                running.tell(task_of_index(task), Control::Pace(Watermark(limit.watermark_ms)));
+            }
+        }
     }
 
     fn notify(&mut self, message: &v1::NotifyCheckpoint) {

@@ -235,6 +235,20 @@ fn connectors_are_one_key() {
     assert!(node("file: {}\n    parallelism: x").contains("a whole number from 1 to 32768 is expected, found \"x\""));
     assert!(node("file: {}\n    watermark: 5s").contains("`none` or a map"));
     assert!(node("file: {}\n    watermark: { delay: 5s }").contains("did you mean \"disorder\""));
+    for (written, expected) in [
+        ("{ unit: min }", ".watermark.unit: \"min\" is not known"),
+        ("{ timezone: Europe/Berlln }", ".watermark.timezone: \"Europe/Berlln\" is no time zone"),
+        ("{ disorder: 1s, expression: t }", ".watermark.expression: a watermark comes of a `disorder` or of an `expression`"),
+        ("{ unit: s, timezone: UTC }", ".watermark.timezone: whole numbers of a `unit` have no time zone"),
+        ("{ max_future: off, future_rows: pass }", ".watermark.future_rows: no row is from the future"),
+        ("{ max_future: 5 }", ".watermark.max_future: \"5\" has no unit"),
+        ("{ align: { group: g } }", ".watermark.align: `max_drift` is missing"),
+        ("{ align: { group: g, max_drift: 0s } }", ".watermark.align.max_drift: 0s is too short"),
+        ("{ align: { group: g, drift: 1s } }", "did you mean \"max_drift\""),
+    ] {
+        let found = node(&format!("file: {{}}\n    watermark: {written}"));
+        assert!(found.contains(expected), "{written}: {found}");
+    }
 }
 
 #[test]

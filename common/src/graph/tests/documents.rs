@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::*;
 use super::GOOD;
-use crate::plan::{BackendKind, CheckpointMode, RestartSettings};
+use crate::plan::{AlignSpec, BackendKind, CheckpointMode, FutureRows, RestartSettings, TimeUnit};
 
 #[test]
 fn a_job_is_read() {
@@ -82,13 +82,14 @@ sinks:
     let source = &graph.sources[0];
     assert_eq!(source.options["nested"], json!({ "list": [1, 2.5, true, null, "3", -7] }));
     assert_eq!((source.bad_records, source.parallelism), (BadRecordPolicy::Drop, Some(4)));
-    let watermark = WatermarkSetting::Column {
+    let watermark = GraphWatermark {
         column: Some("dateTime".into()),
         disorder_ms: Some(2_000),
         step_ms: Some(0),
         idleness_ms: Some(None),
+        ..GraphWatermark::default()
     };
-    assert_eq!(source.watermark, watermark);
+    assert_eq!(source.watermark, WatermarkSetting::Event(watermark));
     let transform = &graph.transforms[0];
     assert_eq!(transform.window, Some(GraphWindow::Tumbling { size_ms: 60_000, offset_ms: 10_000 }));
     let select = [("zero", "0"), ("text", "it's"), ("nothing", "null")];
@@ -123,6 +124,23 @@ fn short_forms_are_read() {
     let source =
         parse(&GOOD.replace("file: { path: in.txt }", "file: { path: in.txt }\n    watermark: none")).expect("no watermark");
     assert_eq!(source.sources[0].watermark, WatermarkSetting::None);
+    let watermark = |written: &str| {
+        let document = GOOD.replace("file: { path: in.txt }", &format!("file: {{ path: in.txt }}\n    watermark: {written}"));
+        parse(&document).expect(written).sources[0].watermark.clone()
+    };
+    let ascending = GraphWatermark { disorder_ms: Some(0), ..GraphWatermark::default() };
+    assert_eq!(watermark("{ disorder: ascending }"), WatermarkSetting::Event(ascending));
+    let full = GraphWatermark {
+        column: Some("t".into()),
+        unit: Some(TimeUnit::Microseconds),
+        expression: Some("t - interval '5 s'".into()),
+        max_future_ms: Some(Some(60_000)),
+        future_rows: Some(FutureRows::BadRecord),
+        align: Some(AlignSpec { group: "g".into(), max_drift_ms: 60_000 }),
+        ..GraphWatermark::default()
+    };
+    let written = "{ column: t, unit: µs, expression: \"t - interval '5 s'\", max_future: 1m, future_rows: bad_record, align: { group: g, max_drift: 1m } }";
+    assert_eq!(watermark(written), WatermarkSetting::Event(full));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::*;
 use crate::declaration::Options;
 use crate::human::HumanDuration;
-use crate::plan::{BackendKind, CheckpointMode, JoinKind, RestartSettings, TopSpec};
+use crate::plan::{AlignSpec, BackendKind, CheckpointMode, FutureRows, JoinKind, RestartSettings, TimeUnit, TopSpec};
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -109,18 +109,44 @@ fn settings() -> impl Strategy<Value = GraphSettings> {
 }
 
 fn watermark() -> impl Strategy<Value = WatermarkSetting> {
-    let ms_i64 = || prop::option::of(ms(0).prop_map(|ms| ms as i64));
-    let column = (prop::option::of(name()), ms_i64(), ms_i64(), prop::option::of(prop::option::of(ms(1))));
-    prop_oneof![
-        Just(WatermarkSetting::Default),
-        Just(WatermarkSetting::None),
-        column.prop_map(|(column, disorder_ms, step_ms, idleness_ms)| WatermarkSetting::Column {
+    let ms_i64 = || ms(0).prop_map(|ms| ms as i64);
+    let units = vec![TimeUnit::Seconds, TimeUnit::Milliseconds, TimeUnit::Microseconds, TimeUnit::Nanoseconds];
+    let format = prop_oneof![
+        Just((None, None)),
+        prop::sample::select(units).prop_map(|unit| (Some(unit), None)),
+        prop::sample::select(vec!["Europe/Berlin", "+02:00"]).prop_map(|zone| (None, Some(zone.to_owned()))),
+    ];
+    let rule = prop_oneof![
+        Just((None, None)),
+        ms_i64().prop_map(|disorder| (Some(disorder), None)),
+        text().prop_map(|sql| (None, Some(sql))),
+    ];
+    let future = prop_oneof![
+        Just((None, None)),
+        Just((Some(None), None)),
+        (prop::option::of(ms(0)), prop::sample::select(vec![FutureRows::Pass, FutureRows::BadRecord]))
+            .prop_map(|(max, rows)| (max.map(Some), Some(rows))),
+    ];
+    let align = (name(), ms(1)).prop_map(|(group, max_drift_ms)| AlignSpec { group, max_drift_ms });
+    let pace = (prop::option::of(ms_i64()), prop::option::of(prop::option::of(ms(1))), prop::option::of(align));
+    let event = (prop::option::of(name()), format, rule, future, pace).prop_map(|(column, format, rule, future, pace)| {
+        let ((unit, timezone), (disorder_ms, expression), (max_future_ms, future_rows)) = (format, rule, future);
+        let (step_ms, idleness_ms, align) = pace;
+        let watermark = GraphWatermark {
             column,
+            unit,
+            timezone,
             disorder_ms,
+            expression,
             step_ms,
-            idleness_ms
-        }),
-    ]
+            idleness_ms,
+            max_future_ms,
+            future_rows,
+            align,
+        };
+        WatermarkSetting::Event(watermark)
+    });
+    prop_oneof![Just(WatermarkSetting::Default), Just(WatermarkSetting::None), event]
 }
 
 fn window() -> impl Strategy<Value = GraphWindow> {

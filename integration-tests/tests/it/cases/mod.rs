@@ -1,7 +1,9 @@
 //! Failures that people met in systems of this kind, one test a case; the number is the case's.
 
+mod alignment;
 mod data;
 mod disk;
+mod event_time;
 mod fence;
 mod file;
 mod leak;

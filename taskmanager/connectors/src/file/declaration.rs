@@ -12,7 +12,10 @@ use crate::options::{OptionReader, joined};
 /// Largest part of a file that is one split, where `split_size` is not set.
 pub(super) const SPLIT_BYTES: u64 = 64 << 20;
 
-/// `file: { path | paths, format, columns, split_size }`
+/// Most splits that a subtask reads side by side.
+const SIDE_BY_SIDE_MAX: i64 = 64;
+
+/// `file: { path | paths, format, columns, split_size, side_by_side }`
 #[derive(Debug, Clone)]
 pub(super) struct FileSourceOptions {
     /// Paths, URIs and globs, as written.
@@ -21,6 +24,8 @@ pub(super) struct FileSourceOptions {
     pub format: Format,
     /// Bytes of a split, where set.
     pub split_bytes: Option<u64>,
+    /// Splits that a subtask reads side by side, at least 1.
+    pub side_by_side: usize,
 }
 
 impl FileSourceOptions {
@@ -38,13 +43,14 @@ impl FileSourceOptions {
         }
         let format = Format::read(&mut reader);
         let split_bytes = reader.size("split_size", 1, 1 << 50);
-        reader.finish(|| Some(Self { paths, format: format?, split_bytes }))
+        let side_by_side = reader.integer("side_by_side", 1, SIDE_BY_SIDE_MAX).map_or(1, |count| count as usize);
+        reader.finish(|| Some(Self { paths, format: format?, split_bytes, side_by_side }))
     }
 }
 
 /// The declaration of the source.
 pub fn source() -> SourceDeclaration {
-    let own = ["path", "paths", "split_size"];
+    let own = ["path", "paths", "split_size", "side_by_side"];
     SourceDeclaration {
         options: own.iter().chain(&Format::OPTIONS).map(|name| (*name).to_owned()).collect(),
         path_options: vec!["path".into(), "paths".into()],

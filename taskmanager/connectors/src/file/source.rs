@@ -1,11 +1,11 @@
 //! Splits to batches.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::plan::SourceSpec;
 use levada_engine::error::EngineError;
-use levada_engine::source::{Source, SourceContext, SourcePoll};
+use levada_engine::source::{Source, SourceContext, SourcePoll, SplitId};
 
 use super::declaration::FileSourceOptions;
 use super::reader::{self, Event, Reader};
@@ -18,7 +18,7 @@ use crate::text::reader::{Filled, RecordReader};
 /// to its other work.
 const EVENTS_PER_POLL_MAX: usize = 16;
 
-/// Reads its splits one after the other.
+/// Reads its splits, one after the other or several side by side.
 pub struct FileSource {
     options: FileSourceOptions,
     uid: Uid,
@@ -28,12 +28,21 @@ pub struct FileSource {
 struct Opened {
     context: SourceContext,
     splits: Vec<FileSplit>,
+    lanes: Vec<Lane>,
+    /// The lane to be asked next.
+    next: usize,
+    /// Lanes that time has not been told of, where there are several.
+    untold: std::ops::Range<usize>,
+}
+
+/// Some of the splits, read one after the other beside those of the other lanes.
+struct Lane {
     /// The split that is being read.
     current: Option<usize>,
     /// `None` where nothing is left to read.
     reader: Option<Reader>,
     records: RecordReader,
-    waker: Waker,
+    ended: bool,
 }
 
 /// Makes a source of these options.
@@ -51,66 +60,100 @@ impl FileSource {
         self.opened.as_mut().expect("open comes first")
     }
 
-    fn next_batch(&mut self) -> Result<SourcePoll, EngineError> {
-        for _ in 0..EVENTS_PER_POLL_MAX {
-            let opened = self.opened();
-            if let Some(current) = opened.current {
-                let place = opened.splits[current].path.display();
-                if opened.records.fill(&opened.context, &place)? == Filled::Full {
-                    return self.take();
-                }
-            } else if opened.records.is_full() {
-                return self.take();
+    /// The lanes in turn: what the first of them that has something has.
+    fn next_of_lanes(&mut self) -> Result<SourcePoll, EngineError> {
+        let opened = self.opened();
+        if let Some(lane) = opened.untold.next() {
+            return Ok(SourcePoll::Begin(split_id(lane)));
+        }
+        let count = opened.lanes.len();
+        let (first, mut all_ended) = (opened.next, true);
+        for lane in (first..count).chain(0..first) {
+            if self.opened().lanes[lane].ended {
+                continue;
             }
-            match self.next_event()? {
+            self.opened().next = (lane + 1) % count;
+            match self.next_batch(lane)? {
+                SourcePoll::Batch(batch) if count > 1 => return Ok(SourcePoll::Rows(split_id(lane), batch)),
+                SourcePoll::End if count > 1 => {
+                    self.opened().lanes[lane].ended = true;
+                    return Ok(SourcePoll::Ended(split_id(lane)));
+                }
+                SourcePoll::Pending => all_ended = false,
+                other => return Ok(other),
+            }
+        }
+        Ok(if all_ended { SourcePoll::End } else { SourcePoll::Pending })
+    }
+
+    fn next_batch(&mut self, lane: usize) -> Result<SourcePoll, EngineError> {
+        for _ in 0..EVENTS_PER_POLL_MAX {
+            let Opened { context, splits, lanes, .. } = self.opened();
+            let Lane { current, records, .. } = &mut lanes[lane];
+            if let Some(current) = *current {
+                if records.fill(context, &splits[current].path.display())? == Filled::Full {
+                    return self.take(lane);
+                }
+            } else if records.is_full() {
+                return self.take(lane);
+            }
+            match self.next_event(lane)? {
                 Step::Again => {}
-                Step::Wait if self.opened().records.has_rows() => return self.take(),
+                Step::Wait | Step::End if self.has_rows(lane) => return self.take(lane),
                 Step::Wait => return Ok(SourcePoll::Pending),
-                Step::End if self.opened().records.has_rows() => return self.take(),
                 Step::End => return Ok(SourcePoll::End),
             }
         }
-        if self.opened().records.has_rows() {
-            return self.take();
+        if self.has_rows(lane) {
+            return self.take(lane);
         }
-        self.opened().waker.wake_by_ref();
+        self.opened().context.waker.wake_by_ref();
         Ok(SourcePoll::Pending)
     }
 
-    /// Takes what the reader has next.
-    fn next_event(&mut self) -> Result<Step, EngineError> {
-        let opened = self.opened.as_mut().expect("open comes first");
-        let Some(reader) = &mut opened.reader else { return Ok(Step::End) };
-        let event = match reader.events.poll_recv(&mut Context::from_waker(&opened.waker)) {
+    /// Takes what the lane's reader has next.
+    fn next_event(&mut self, lane: usize) -> Result<Step, EngineError> {
+        let Opened { context, splits, lanes, .. } = self.opened.as_mut().expect("open comes first");
+        let Lane { current, reader: lane_reader, records, .. } = &mut lanes[lane];
+        let Some(reader) = lane_reader else { return Ok(Step::End) };
+        let event = match reader.events.poll_recv(&mut Context::from_waker(&context.waker)) {
             Poll::Pending => return Ok(Step::Wait),
             Poll::Ready(event) => event,
         };
         match event {
             Some(Event::Begin { place, position }) => {
-                opened.records.start(position);
-                opened.current = Some(place);
+                records.start(position);
+                *current = Some(place);
             }
             Some(Event::Chunk(chunk)) => {
-                let spent = opened.records.push(chunk);
+                let spent = records.push(chunk);
                 // The reader has ended, and needs no buffers.
                 let _ = reader.spent.send(spent);
             }
             Some(Event::End) => {
-                let current = opened.current.take().expect("a split begins before it ends");
-                let split = &mut opened.splits[current];
-                opened.records.finish(&opened.context, &split.path.display())?;
-                split.position = Some(opened.records.position().max(split.end));
+                let split = &mut splits[current.take().expect("a split begins before it ends")];
+                records.finish(context, &split.path.display())?;
+                split.position = Some(records.position().max(split.end));
             }
             Some(Event::Failed(error)) => return Err(error.at(&self.uid, "file")),
-            None => opened.reader = None,
+            None => *lane_reader = None,
         }
         Ok(Step::Again)
     }
 
-    fn take(&mut self) -> Result<SourcePoll, EngineError> {
-        let batch = self.opened().records.take();
+    fn has_rows(&mut self, lane: usize) -> bool {
+        self.opened().lanes[lane].records.has_rows()
+    }
+
+    fn take(&mut self, lane: usize) -> Result<SourcePoll, EngineError> {
+        let batch = self.opened().lanes[lane].records.take();
         batch.map(SourcePoll::Batch).map_err(|error| self.failed(error))
     }
+}
+
+/// A lane, as time knows it: its splits come one after the other, so they are one to it.
+fn split_id(lane: usize) -> SplitId {
+    SplitId(u32::try_from(lane).expect("there are few lanes"))
 }
 
 /// What to do after an event.
@@ -127,22 +170,29 @@ impl Source for FileSource {
         // Files that were read to their end are not opened: they may be gone.
         let left: Vec<(usize, FileSplit)> =
             splits.iter().cloned().enumerate().filter(|(_, split)| !split.is_finished()).collect();
-        let reader = (!left.is_empty()).then(|| reader::start(left));
-        let records = RecordReader::new(&self.options.format, &context);
-        let waker = context.waker.clone();
-        self.opened = Some(Opened { context, splits, current: None, reader, records, waker });
+        let count = self.options.side_by_side.min(left.len()).max(1);
+        let lane = |lane: usize| {
+            let mine: Vec<_> = left.iter().skip(lane).step_by(count).cloned().collect();
+            let reader = (!mine.is_empty()).then(|| reader::start(mine));
+            Lane { current: None, reader, records: RecordReader::new(&self.options.format, &context), ended: false }
+        };
+        let lanes: Vec<Lane> = (0..count).map(lane).collect();
+        let untold = if count > 1 { 0..count } else { 0..0 };
+        self.opened = Some(Opened { context, splits, lanes, next: 0, untold });
         Ok(())
     }
 
     fn poll(&mut self) -> Result<SourcePoll, EngineError> {
-        self.next_batch()
+        self.next_of_lanes()
     }
 
     fn snapshot(&mut self, _checkpoint: CheckpointId) -> Result<Vec<String>, EngineError> {
         let opened = self.opened();
-        debug_assert!(!opened.records.has_rows(), "rows wait only within a poll");
-        if let Some(current) = opened.current {
-            opened.splits[current].position = Some(opened.records.position());
+        for Lane { current, records, .. } in &opened.lanes {
+            debug_assert!(!records.has_rows(), "rows wait only within a poll");
+            if let Some(current) = *current {
+                opened.splits[current].position = Some(records.position());
+            }
         }
         Ok(opened.splits.iter().map(FileSplit::entry).collect())
     }

@@ -168,7 +168,7 @@ mod tests {
     use crate::formats::Format;
 
     fn listed(paths: &[String], split_bytes: Option<u64>, parallelism: u32) -> Result<Vec<(String, u64, u64)>, String> {
-        let options = FileSourceOptions { paths: paths.to_vec(), format: Format::Text, split_bytes };
+        let options = FileSourceOptions { paths: paths.to_vec(), format: Format::Text, split_bytes, side_by_side: 1 };
         let splits = list(&options, parallelism)?;
         let splits = splits.iter().map(|text| FileSplit::parse(text).expect("own entry"));
         Ok(splits
@@ -196,7 +196,8 @@ mod tests {
             // A single bracket is a path as well.
             assert!(error.contains(message) || error.contains("cannot read"), "{error}");
         }
-        let error = list(&FileSourceOptions { paths: vec![path("big")], format: Format::Text, split_bytes: Some(1) }, 1);
+        let error =
+            list(&FileSourceOptions { paths: vec![path("big")], format: Format::Text, split_bytes: Some(1), side_by_side: 1 }, 1);
         assert!(error.is_err());
     }
 

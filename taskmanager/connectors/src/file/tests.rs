@@ -62,6 +62,45 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn splits_side_by_side_give_each_line_once(
+        text in "(a|bc|\n|long line){0,40}", split_size in 1usize..30, side_by_side in 1usize..5, parallelism in 1u32..4, stop_after in 0usize..4,
+    ) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("in.txt");
+        fs::write(&path, &text).expect("written");
+        let json = format!(
+            r#"{{"path": "{}", "format": "text", "split_size": {split_size}, "side_by_side": {side_by_side}}}"#,
+            path.display()
+        );
+        let node = Node::declared("file", declaration::source(), source::create, &json);
+        let mut all: Vec<String> = node.drain_restored(parallelism, 3, stop_after).iter().flat_map(|batches| lines(batches)).collect();
+        all.sort_unstable();
+        let mut expected = expected(&text);
+        expected.sort_unstable();
+        prop_assert_eq!(all, expected);
+    }
+}
+
+#[test]
+fn splits_side_by_side_say_whose_rows_come() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for name in ["1.txt", "2.txt", "3.txt"] {
+        fs::write(dir.path().join(name), name).expect("written");
+    }
+    let json = format!(r#"{{"path": "{}/*.txt", "format": "text", "side_by_side": 2}}"#, dir.path().display());
+    let node = Node::declared("file", declaration::source(), source::create, &json);
+    let mut said = node.open(&node.splits, 10).expect("opens").polls().expect("reads");
+    assert_eq!(said.drain(..2).collect::<Vec<_>>(), ["begin 0", "begin 1"]);
+    let of = |lane: &str| said.iter().filter(|text| text.ends_with(lane)).map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(of("0").last(), Some(&"end 0"));
+    assert_eq!(of("1"), ["1 rows of 1", "end 1"]);
+    let rows = |text: &&str| text.split(' ').next().and_then(|count| count.parse::<u32>().ok());
+    assert_eq!(of("0").iter().filter_map(rows).sum::<u32>(), 2, "{said:?}");
+}
+
 #[test]
 fn giants_are_skipped_and_their_neighbours_are_not() {
     let dir = tempfile::tempdir().expect("a folder");

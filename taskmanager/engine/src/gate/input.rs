@@ -103,6 +103,11 @@ impl InputGate {
         self.barrier.clone().filter(|newest| newest.checkpoint == checkpoint).unwrap_or(Barrier::checkpoint(checkpoint))
     }
 
+    /// The channel that holds event time back.
+    pub fn holder(&self) -> Option<usize> {
+        self.times.holder()
+    }
+
     /// The coordinator gave this checkpoint up: its alignment is released.
     pub fn abort(&mut self, checkpoint: CheckpointId) {
         self.alignment.abort(checkpoint);

@@ -1,4 +1,4 @@
-//! Event time over several channels: the least of those that have something to say.
+//! Event time over several channels, or splits of a source: the least of those that have something to say.
 //!
 //! Must never know rows. Invariants: the merged watermark never falls; a channel that is idle or has ended holds nothing
 //! back; `Watermark::MAX` is not said here, since the end of all channels implies it.
@@ -33,13 +33,35 @@ pub struct WatermarkMerger {
     times: Vec<Watermark>,
     voices: Vec<Voice>,
     merged: Watermark,
+    /// The active channel that is least far.
+    holder: Option<usize>,
     idle: bool,
 }
 
 impl WatermarkMerger {
     /// Of `channels` channels, all active, none of which has said anything.
     pub fn new(channels: usize) -> Self {
-        Self { times: vec![Watermark::MIN; channels], voices: vec![Voice::Active; channels], merged: Watermark::MIN, idle: false }
+        Self {
+            times: vec![Watermark::MIN; channels],
+            voices: vec![Voice::Active; channels],
+            merged: Watermark::MIN,
+            holder: (channels > 0).then_some(0),
+            idle: false,
+        }
+    }
+
+    /// The channel that holds time back: of those that are active the one that is least far. `None` where none is active.
+    pub fn holder(&self) -> Option<usize> {
+        self.holder
+    }
+
+    /// `channel` begins anew, active and without a word; it is the next one where it is not there yet.
+    pub fn begin(&mut self, channel: usize) {
+        assert!(channel <= self.times.len(), "channels are numbered without gaps");
+        self.times.resize(self.times.len().max(channel + 1), Watermark::MIN);
+        self.voices.resize(self.times.len(), Voice::Active);
+        (self.times[channel], self.voices[channel], self.holder, self.idle) =
+            (Watermark::MIN, Voice::Active, Some(channel), false);
     }
 
     /// `channel` has reached `watermark`.
@@ -75,8 +97,11 @@ impl WatermarkMerger {
     }
 
     fn merge(&mut self) -> Change {
-        let of = |voice| self.times.iter().zip(&self.voices).filter(move |(_, own)| **own == voice).map(|(time, _)| *time);
-        let (reached, idle) = match (of(Voice::Active).min(), of(Voice::Idle).max()) {
+        let (times, voices) = (&self.times, &self.voices);
+        let of = |voice| (0..times.len()).filter(move |channel| voices[*channel] == voice);
+        self.holder = of(Voice::Active).min_by_key(|channel| times[*channel]);
+        let greatest_idle = of(Voice::Idle).map(|channel| times[channel]).max();
+        let (reached, idle) = match (self.holder.map(|holder| times[holder]), greatest_idle) {
             (Some(least), _) => (least, false),
             (None, Some(greatest)) => (greatest, true),
             (None, None) => return Change::default(),

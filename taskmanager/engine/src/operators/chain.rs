@@ -12,10 +12,11 @@ use levada_common::ids::CheckpointId;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
-use crate::element::Signal;
+use crate::element::{Signal, SplitVoice};
 use crate::error::EngineError;
 use crate::metrics::NodeMetrics;
 use crate::operator::Operator;
+use crate::source::SplitId;
 
 /// Batches moved in one pump at most, so that control messages are seen while a large window drains.
 const MOVES_PER_PUMP: usize = 16;
@@ -134,6 +135,13 @@ impl Chain {
     pub(crate) fn enter(&mut self, signal: Signal, parts: Vec<StatePart>) {
         debug_assert!(self.inbox.is_none() && self.under_way.is_none(), "a chain takes one thing at a time");
         self.under_way = Some(UnderWay { signal, stage: 0, entered: false, parts });
+    }
+
+    /// Tells the maker of watermarks what the source says of a split. Contract: only when drained.
+    pub(crate) fn hear_split(&mut self, split: SplitId, voice: SplitVoice) {
+        if let Some(maker) = self.maker {
+            self.stages[maker].operator.hear_split(split, voice);
+        }
     }
 
     /// Takes the watermark that its maker finds due, if any, and answers it. Contract: only when drained.

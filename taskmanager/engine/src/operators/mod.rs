@@ -28,7 +28,7 @@ pub fn build(
     functions: &Functions,
 ) -> Result<Box<dyn Operator>, EngineError> {
     match &spec.kind {
-        OperatorKind::Watermark(watermark) => watermark::build(spec, watermark),
+        OperatorKind::Watermark(watermark) => watermark::build(spec, watermark, compiler),
         OperatorKind::Filter { predicate } => filter::build(spec, predicate, compiler),
         OperatorKind::Project { columns, unnest } => project::build(spec, columns, *unnest, compiler),
         OperatorKind::Aggregate(aggregate) => aggregate::build(spec, aggregate),

@@ -20,7 +20,9 @@ use crate::sink::SinkContext;
 use crate::source::SourceContext;
 use crate::task::entries;
 use crate::task::head::{Head, SourceHead};
+use crate::task::pace::Pace;
 use crate::task::silence::Silence;
+use crate::task::split_silence::SplitSilences;
 use crate::task::tail::{GateTail, SinkTail, Tail};
 use crate::task::{Environment, TaskParts};
 
@@ -164,12 +166,22 @@ impl Builder<'_> {
             waker: self.parts.waker.clone(),
         };
         source.open(context, splits)?;
-        let silence = self.vertex.operators.iter().find_map(|operator| match &operator.kind {
-            OperatorKind::Watermark(watermark) => Some(Silence::new(settings.buffer_timeout_ms, watermark.idleness_ms)),
-            _ => None,
-        });
+        let watermark = self.vertex.watermark();
+        let silence = watermark.map(|watermark| Silence::new(settings.buffer_timeout_ms, watermark.idleness_ms));
+        let splits = SplitSilences::new(watermark.and_then(|watermark| watermark.idleness_ms));
+        let pace = watermark.and_then(|watermark| watermark.align.as_ref()).map(|_| Pace::new());
         let count = self.row_count(&spec.uid, 0)?;
-        Ok(Head::Source(SourceHead { source, uid: spec.uid.clone(), count, silence, held: None, ended: false }))
+        Ok(Head::Source(SourceHead {
+            source,
+            uid: spec.uid.clone(),
+            count,
+            silence,
+            splits,
+            idle_next: false,
+            pace,
+            held: None,
+            ended: false,
+        }))
     }
 
     /// Nodes of the vertex by place: source, operators, sink.

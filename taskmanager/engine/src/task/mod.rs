@@ -8,9 +8,11 @@ mod build;
 pub(crate) mod entries;
 mod event;
 mod head;
+mod pace;
 mod parts;
 mod run;
 mod silence;
+mod split_silence;
 mod tail;
 
 pub use event::{Progress, TaskEvent};

@@ -11,7 +11,7 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::time::{Instant, Watermark};
 use levada_state::snapshot::StatePart;
 
-use crate::element::{Barrier, Signal};
+use crate::element::{Barrier, Signal, SplitVoice};
 use crate::error::EngineError;
 use crate::metrics::TaskMetrics;
 use crate::operators::chain::{Chain, Pump};
@@ -144,6 +144,11 @@ impl Task {
         self.head.end();
     }
 
+    /// A source may go as far as `limit`: the others of its group are not further behind. Without meaning for another task.
+    pub fn pace(&mut self, limit: Watermark) {
+        self.head.limit(limit);
+    }
+
     /// The checkpoint is complete (the sink commits) or was given up (its alignment is released). `last`: it was the job's last
     /// one, the task is finished.
     pub fn notify(&mut self, checkpoint: CheckpointId, completed: bool, last: bool) -> Result<(), EngineError> {
@@ -215,6 +220,15 @@ impl Task {
                 Taken::Empty(until) => return self.hold(now, until, Held::Input),
                 Taken::Nothing => return Ok(Progress::Worked),
                 Taken::Quiet => took = self.make_time(true),
+                Taken::Split(split, voice) => {
+                    self.chain.hear_split(split, voice);
+                    took = self.make_time(true);
+                }
+                Taken::Rows(split, batch) => {
+                    self.chain.hear_split(split, SplitVoice::Rows);
+                    self.chain.feed(0, batch);
+                    (self.fed, took) = (true, true);
+                }
                 Taken::Batch(input, batch) => {
                     self.chain.feed(input, batch);
                     (self.fed, took) = (true, true);
@@ -249,7 +263,9 @@ impl Task {
             self.under_way = Some(barrier);
             return Ok(Taken::Signal(signal));
         }
-        self.head.next(now)
+        let taken = self.head.next(now);
+        self.head.show(&self.metrics);
+        taken
     }
 
     /// A signal comes in at the head.
@@ -275,6 +291,7 @@ impl Task {
         match self.chain.make_time(quiet) {
             Some(watermark) => {
                 self.metrics.watermark_ms.store(watermark.0, Ordering::Relaxed);
+                self.head.reached(watermark);
                 true
             }
             None => false,
@@ -301,6 +318,8 @@ impl Task {
 
     /// Everything went out: event time and data end downstream.
     fn end(&mut self) -> Result<(), EngineError> {
+        self.metrics.watermark_ms.store(Watermark::MAX.0, Ordering::Relaxed);
+        self.metrics.held_back_by.store(TaskMetrics::NO_CHANNEL, Ordering::Relaxed);
         self.tail.signal(Signal::End)?;
         self.phase = Phase::Finishing;
         self.events.push(TaskEvent::Finishing);

@@ -41,6 +41,11 @@ impl Silence {
         was_idle
     }
 
+    /// Whether `Idle` was said, and no rows came since.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle
+    }
+
     /// The task is held up: time does not count until the next poll.
     pub(crate) fn interrupt(&mut self) {
         self.since = None;

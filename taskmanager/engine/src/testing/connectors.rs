@@ -43,7 +43,7 @@ impl Source for Script {
     fn poll(&mut self) -> Result<SourcePoll, EngineError> {
         let mut inner = self.inner.lock().unwrap();
         let poll = inner.polls.pop_front().unwrap_or(SourcePoll::Pending);
-        if let SourcePoll::Batch(batch) = &poll {
+        if let SourcePoll::Batch(batch) | SourcePoll::Rows(_, batch) = &poll {
             inner.given += batch.num_rows();
         }
         Ok(poll)

@@ -70,6 +70,7 @@ pub(crate) struct TestTask {
     pub(crate) inputs: Vec<Queue>,
     pub(crate) outputs: Vec<Queue>,
     pub(crate) nodes: Vec<Arc<NodeMetrics>>,
+    pub(crate) metrics: Arc<TaskMetrics>,
     pub(crate) now_ms: u64,
 }
 
@@ -119,6 +120,7 @@ impl TestTask {
             out_edges.push(OutputEdge { edge, channels });
         }
         let first_start = restored_from.is_none();
+        let metrics = Arc::new(TaskMetrics::default());
         let parts = TaskParts {
             plan: Arc::clone(&plan),
             vertex: id,
@@ -132,11 +134,11 @@ impl TestTask {
             outputs: out_edges,
             waker: Waker::noop().clone(),
             cold: None,
-            metrics: Arc::new(TaskMetrics::default()),
+            metrics: Arc::clone(&metrics),
             node_metrics: nodes.clone(),
         };
         let task = Task::new(&env, parts).unwrap();
-        Self { task, script, log, inputs: in_queues, outputs: out_queues, nodes, now_ms: 0 }
+        Self { task, script, log, inputs: in_queues, outputs: out_queues, nodes, metrics, now_ms: 0 }
     }
 
     /// Steps until it has nothing to do at this moment.

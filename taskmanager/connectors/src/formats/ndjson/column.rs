@@ -16,9 +16,9 @@ use arrow::datatypes::{Field, Fields};
 use arrow::error::ArrowError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use levada_common::time::calendar::{parse_date, parse_timestamp};
 use levada_common::types::{Column, LogicalType};
 
-use super::calendar::{parse_date, parse_timestamp};
 use super::number::{decimal, double, integer, shown, single};
 use super::scan::{Scanner, check_depth};
 use crate::formats::Reason;

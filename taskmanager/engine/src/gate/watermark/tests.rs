@@ -54,6 +54,9 @@ fn merged_time_is_as_the_model_says_and_never_falls() {
                 idle: all_idle && !idle,
             };
             assert_eq!(change, expected, "seed {seed}, step {step}");
+            let least = channels.iter().filter(|(_, voice)| *voice == Voice::Active).map(|(time, _)| *time).min();
+            assert_eq!(merger.holder().map(|holder| channels[holder].0), least, "seed {seed}, step {step}");
+            assert!(merger.holder().is_none_or(|holder| channels[holder].1 == Voice::Active), "seed {seed}, step {step}");
             (said, idle) = (said.max(time), all_idle);
             watermarks += usize::from(change.watermark.is_some());
             idles += usize::from(change.idle);

@@ -6,7 +6,9 @@ use arrow::array::{ArrayRef, BooleanArray, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::{CheckpointKind, StateKind};
-use levada_common::plan::{BadRecordPolicy, OperatorKind, OperatorSpec, Partition, Plan, WatermarkSpec};
+use levada_common::plan::{
+    BadRecordPolicy, OperatorKind, OperatorSpec, Partition, Plan, TimeFormat, WatermarkRule, WatermarkSpec,
+};
 
 use super::*;
 use crate::element::{Barrier, Element};
@@ -23,10 +25,19 @@ fn even() -> Closures {
 
 /// Watermarks of `n` itself.
 fn watermark(idleness_ms: Option<u64>) -> OperatorSpec {
+    let spec = WatermarkSpec {
+        column: "n".into(),
+        format: TimeFormat::Time,
+        rule: WatermarkRule::Disorder { ms: 0 },
+        step_ms: 100,
+        idleness_ms,
+        future: None,
+        align: None,
+    };
     OperatorSpec {
         uid: Uid::new("in"),
         clause: "watermark".into(),
-        kind: OperatorKind::Watermark(WatermarkSpec { column: "n".into(), disorder_ms: 0, step_ms: 100, idleness_ms }),
+        kind: OperatorKind::Watermark(spec),
         input: schema(),
         output: schema(),
         bad_records: BadRecordPolicy::Fail,
