@@ -3,6 +3,7 @@
 //! Made by `levada-sql`'s planner, kept and scheduled by the JobManager, deployed to TaskManagers as JSON.
 //! Invariant: whatever stands here is valid; a task finds no unknown column, type or connector in it.
 
+mod firing;
 mod join;
 mod top;
 mod watermark;
@@ -18,6 +19,7 @@ use crate::ids::{TaskId, Uid, VertexId};
 use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
+pub use firing::{FiringSpec, Trigger};
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
 pub use top::TopSpec;
 pub use watermark::{AlignSpec, FutureBound, FutureRows, TimeFormat, TimeUnit, WatermarkRule, WatermarkSpec};
@@ -320,6 +322,9 @@ pub struct AggregateSpec {
     pub calls: Vec<AggregateCall>,
     /// Running aggregates: whether `-U` rows are emitted too.
     pub changelog_full: bool,
+    /// When the window gives results beside the time when it is over; `None` = then only, once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firing: Option<FiringSpec>,
 }
 
 impl AggregateSpec {
@@ -328,10 +333,21 @@ impl AggregateSpec {
         match (self.phase, &self.window) {
             (AggregatePhase::Partial, _) => None,
             (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Some("panes"),
+            // A window that gives results more than once has to know of each group what it gave.
+            (_, WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }) if self.firing.is_some() => Some("panes"),
             (_, WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }) => Some("slices"),
             (_, WindowSpec::Session { .. }) => Some("sessions"),
+            (_, WindowSpec::Count { .. }) => Some("chunks"),
             (_, WindowSpec::Running | WindowSpec::Global) => Some("aggregate"),
         }
+    }
+
+    /// The columns of a group's state, in partials and snapshots: those of the calls, then what its window notes of it.
+    pub fn state_columns(&self) -> Vec<Column> {
+        let firing = self.firing.iter().flat_map(|_| FiringSpec::state_columns());
+        let is_count = matches!(self.window, WindowSpec::Count { .. });
+        let counts = is_count.then(WindowSpec::count_state_columns).into_iter().flatten();
+        state_columns(&self.calls).into_iter().chain(firing).chain(counts).collect()
     }
 
     /// What that state holds, over an input of this schema.
@@ -341,7 +357,7 @@ impl AggregateSpec {
             shape: StateShape::Accumulators,
             keys: self.keys.iter().filter_map(key).collect(),
             windowed: self.window.is_windowed(),
-            values: state_columns(&self.calls),
+            values: self.state_columns(),
             ..StateSchema::default()
         }
     }

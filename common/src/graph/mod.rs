@@ -4,6 +4,7 @@
 //! reports into the same list of errors. Every defect has the path and the line at which it stands.
 
 mod check;
+mod firing;
 mod join;
 mod json;
 mod node;
@@ -31,7 +32,7 @@ pub use watermark::{GraphWatermark, WatermarkSetting};
 
 use crate::declaration::Options;
 use crate::ids::Uid;
-use crate::plan::{BadRecordPolicy, JoinKind};
+use crate::plan::{BadRecordPolicy, FiringSpec, JoinKind};
 
 /// Version of the document that this release reads.
 pub const GRAPH_VERSION: u64 = 1;
@@ -195,6 +196,8 @@ pub struct TransformNode {
     pub key_by: Option<Vec<String>>,
     /// `window:`
     pub window: Option<GraphWindow>,
+    /// `early`, `allowed_lateness`, `late` and `accumulate` of the window, where they say anything.
+    pub firing: Option<FiringSpec>,
     /// `aggregate:`, output column to SQL call (`count(*)`, `first(a order by b desc, c)`).
     pub aggregate: Option<Vec<(String, String)>>,
     /// `having:`, SQL over the aggregation's output.
@@ -312,6 +315,13 @@ pub enum GraphWindow {
     Session {
         /// How long a session stays open without a row.
         gap: GraphGap,
+    },
+    /// `{ count: { size, slide } }`, rows of a group.
+    Count {
+        /// Rows of a window, at least 1.
+        size: u32,
+        /// Rows from one start to the next, 1 to the size.
+        slide: u32,
     },
     /// `same`
     Same,

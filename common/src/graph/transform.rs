@@ -66,13 +66,15 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
     }
     let fields = report.fields(at, &TRANSFORM)?;
     let common = Common::read(at, max_parallelism, report)?;
+    let (window, firing) = fields.get("window").and_then(|at| read_window(&at, report)).unzip();
     let node = TransformNode {
         uid: Uid::new(name),
         inputs: read_inputs(fields.get("inputs"), &at.path, report),
         filter: fields.get("where").and_then(|at| report.sql(&at)),
         join: fields.get("join").and_then(|at| read_join(&at, report)),
         key_by: fields.get("key_by").map(|at| read_key_by(&at, report)),
-        window: fields.get("window").and_then(|at| read_window(&at, report)),
+        window,
+        firing: firing.flatten(),
         aggregate: fields.get("aggregate").map(|at| read_columns(&at, report)),
         having: fields.get("having").and_then(|at| report.sql(&at)),
         process: fields.get("process").and_then(|at| read_process(&at, report)),
@@ -185,7 +187,8 @@ fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
             }
         }
     } else if has("window") && has("changelog") {
-        let message = "a windowed `aggregate` emits each row once; only a running one, without `window`, makes a changelog";
+        let message = "a windowed `aggregate` emits each row once, or, with `early` or `allowed_lateness`, `+I` and `+U`; only a \
+                       running one, without `window`, takes `changelog: full`";
         report.error(&fields.path_of("changelog"), message);
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::human::{ByteSize, HumanDuration};
 use crate::ids::Uid;
-use crate::plan::{AlignSpec, BadRecordPolicy, CheckpointMode, JoinKind, RestartSettings};
+use crate::plan::{AlignSpec, BadRecordPolicy, CheckpointMode, FiringSpec, JoinKind, RestartSettings, Trigger};
 
 impl JobGraph {
     /// The graph as a JSON document.
@@ -159,7 +159,7 @@ fn transform(node: &TransformNode) -> Value {
     put(&mut map, "where", node.filter.clone().map(Value::from));
     put(&mut map, "join", node.join.as_ref().map(join));
     put(&mut map, "key_by", node.key_by.clone().map(Value::from));
-    put(&mut map, "window", node.window.as_ref().map(window));
+    put(&mut map, "window", node.window.as_ref().map(|kind| window(kind, node.firing.as_ref())));
     put(&mut map, "aggregate", node.aggregate.as_ref().map(|aggregate| columns(aggregate).into()));
     put(&mut map, "having", node.having.clone().map(Value::from));
     let process = |process: &GraphProcess| {
@@ -206,7 +206,27 @@ fn join(join: &GraphJoin) -> Value {
     map.into()
 }
 
-fn window(window: &GraphWindow) -> Value {
+/// The window; as a map with when it gives results, where it says so.
+fn window(kind: &GraphWindow, firing: Option<&FiringSpec>) -> Value {
+    let Some(firing) = firing else { return window_kind(kind) };
+    let trigger = |Trigger { every_ms, rows }: Trigger| {
+        let mut map = Map::new();
+        put(&mut map, "every", every_ms.map(|ms| duration(ms as u64)));
+        put(&mut map, "rows", rows.map(Value::from));
+        map.into()
+    };
+    let mut map = match window_kind(kind) {
+        Value::Object(map) => map,
+        name => [(name.as_str().unwrap_or_default().to_owned(), json!({}))].into_iter().collect(),
+    };
+    put(&mut map, "early", firing.early.map(trigger));
+    put(&mut map, "allowed_lateness", (firing.lateness_ms > 0).then(|| duration(firing.lateness_ms as u64)));
+    put(&mut map, "late", firing.late.map(trigger));
+    put(&mut map, "accumulate", (!firing.accumulate).then_some(Value::Bool(false)));
+    map.into()
+}
+
+fn window_kind(window: &GraphWindow) -> Value {
     let lengths = |kind: &str, lengths: &[(&str, i64)], offset_ms: i64| -> Value {
         let offset = (offset_ms > 0).then_some(("offset", offset_ms));
         let lengths = lengths.iter().copied().chain(offset);
@@ -221,6 +241,11 @@ fn window(window: &GraphWindow) -> Value {
         }
         GraphWindow::Cumulate { size_ms, step_ms, offset_ms } => {
             lengths("cumulate", &[("size", *size_ms), ("step", *step_ms)], *offset_ms)
+        }
+        GraphWindow::Count { size, slide } => {
+            let slide = (slide != size).then_some(("slide", slide));
+            let counts = [("size", size)].into_iter().chain(slide);
+            json!({ "count": counts.map(|(key, rows)| (key.to_owned(), Value::from(*rows))).collect::<Map<_, _>>() })
         }
         GraphWindow::Session { gap: GraphGap::Fixed { ms } } => lengths("session", &[("gap", *ms)], 0),
         GraphWindow::Session { gap: GraphGap::Sql(sql) } => json!({ "session": { "gap": sql } }),

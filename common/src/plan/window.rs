@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::types::{Column, LogicalType};
+
 /// Over what rows are grouped beside the key. Times are milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -39,6 +41,13 @@ pub enum WindowSpec {
         /// How long a session stays open without a row.
         gap: SessionGap,
     },
+    /// So many rows of a group, in the order of their arrival.
+    Count {
+        /// Rows of a window, at least 1.
+        size: u32,
+        /// Rows from the start of one window to the start of the next, 1 to the size.
+        slide: u32,
+    },
     /// The input's own window, from its columns `window_start` and `window_end`.
     Same,
     /// Everything, fired at the end of data; the output is append.
@@ -66,9 +75,22 @@ impl WindowSpec {
     pub fn is_windowed(&self) -> bool {
         match self {
             Self::Tumbling { .. } | Self::Sliding { .. } | Self::Cumulate { .. } | Self::Session { .. } | Self::Same => true,
-            Self::Running | Self::Global => false,
+            Self::Running | Self::Count { .. } | Self::Global => false,
         }
     }
+
+    /// The state of a chunk of rows beside its aggregates, where windows are of rows: its place among the group's chunks and the rows
+    /// in it (INT64).
+    pub fn count_state_columns() -> [Column; 2] {
+        Self::COUNT_STATE.map(|name| Column::new(name, LogicalType::Int64, false))
+    }
+
+    /// Whether a state's column of this name is one of `count_state_columns`.
+    pub fn is_count_state_column(name: &str) -> bool {
+        Self::COUNT_STATE.contains(&name)
+    }
+
+    const COUNT_STATE: [&str; 2] = ["count.chunk", "count.rows"];
 
     /// Whether windows come from the event time of rows.
     pub fn is_over_event_time(&self) -> bool {
@@ -85,7 +107,7 @@ impl WindowSpec {
                 Some((slice, offset_ms.rem_euclid(slice)))
             }
             Self::Cumulate { step_ms, offset_ms, .. } => Some((*step_ms, offset_ms.rem_euclid(*step_ms))),
-            Self::Running | Self::Session { .. } | Self::Same | Self::Global => None,
+            Self::Running | Self::Session { .. } | Self::Count { .. } | Self::Same | Self::Global => None,
         }
     }
 }

@@ -68,6 +68,7 @@ fn aggregate(uid: &str, key: &str, window: WindowSpec, result: LogicalType) -> O
             phase: AggregatePhase::Single,
             calls: vec![sum(result)],
             changelog_full: false,
+            firing: None,
         }),
         input: input(),
         output: input(),

@@ -6,7 +6,7 @@ use levada_common::aggregate_state::state_columns;
 use levada_common::graph::TransformNode;
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, OperatorKind, OrderSpec, Partition, WindowSpec,
+    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec, OperatorKind, OrderSpec, Partition, WindowSpec,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
@@ -77,6 +77,7 @@ impl Planner<'_> {
         let keys = self.key_columns(node, &stream);
         keys.iter().for_each(|key| arguments.column(key));
         let window = self.window(node, &stream, &mut arguments);
+        let firing = self.firing(node, &window);
         let mut unknown: BTreeSet<String> =
             keys.iter().filter(|key| stream.unknown.contains(&key.name)).map(|key| key.name.clone()).collect();
         let mut planned = Vec::new();
@@ -89,7 +90,8 @@ impl Planner<'_> {
                 }
             }
         }
-        let output = aggregate_output(&keys, &window, &planned);
+        let changes = self.changes(node, &keys, &window, firing.as_ref());
+        let output = aggregate_output(&keys, &window, &planned, changes.is_some());
         self.check_outputs(node, &keys, &window, &planned);
         if self.errors.0.len() == errors && unknown.is_empty() {
             let spec = AggregateSpec {
@@ -98,12 +100,13 @@ impl Planner<'_> {
                 phase: AggregatePhase::Single,
                 calls: planned,
                 changelog_full: node.changelog_full,
+                firing,
             };
             self.push_aggregate(node, &mut stream, spec, arguments, output.clone(), wanted);
         } else {
             stream.partitioned_by = None;
         }
-        self.describe_output(node, &mut stream, &keys, &window);
+        describe_output(node, &mut stream, &window, changes);
         stream.schema = output;
         stream.unknown = unknown;
         Some(stream)
@@ -201,6 +204,13 @@ impl Planner<'_> {
                 continue;
             }
             taken.push((call.name.clone(), "another result"));
+            if FiringSpec::is_state_column(&call.name) || WindowSpec::is_count_state_column(&call.name) {
+                self.error(
+                    path,
+                    format!("\"{}\" is what a window's own state is called; give the result another name", call.name),
+                );
+                continue;
+            }
             for state in state_columns(std::slice::from_ref(call)).into_iter().filter(|state| state.name != call.name) {
                 let is_taken = keys.iter().any(|key| key.name == state.name)
                     || calls.iter().any(|other| other.name == state.name)
@@ -228,7 +238,9 @@ impl Planner<'_> {
         if arguments.computed {
             self.push_arguments(node, stream, arguments);
         }
-        if !in_place {
+        // A count window takes rows in the order of their arrival, which states of several do not have.
+        let has_partial = !in_place && !matches!(spec.window, WindowSpec::Count { .. });
+        if has_partial {
             let partial = AggregateSpec { phase: AggregatePhase::Partial, ..spec.clone() };
             let states = partial_output(&stream.schema, &partial);
             let before = stream.parallelism;
@@ -241,7 +253,7 @@ impl Planner<'_> {
         };
         stream.partitioned_by = keyed.then(|| spec.keys.clone());
         stream.single = !keyed;
-        let phase = if in_place { AggregatePhase::Single } else { AggregatePhase::Final };
+        let phase = if has_partial { AggregatePhase::Final } else { AggregatePhase::Single };
         self.push_operator(stream, aggregate_operator(node, AggregateSpec { phase, ..spec }, output), partition, parallelism);
     }
 
@@ -259,16 +271,19 @@ impl Planner<'_> {
         let parallelism = stream.parallelism;
         self.push_operator(stream, operator, Partition::Forward, parallelism);
     }
+}
 
-    fn describe_output(&mut self, node: &TransformNode, stream: &mut Stream, keys: &[Column], window: &WindowSpec) {
-        let running = *window == WindowSpec::Running;
-        let key = keys.iter().map(|key| key.name.clone()).collect();
-        stream.changes = running.then_some(Changes { key, full: node.changelog_full, unique: true });
-        stream.windowed = window.is_windowed();
-        let why =
-            if running { "aggregates without a window, and its changes have" } else { "has a global window, and its result has" };
-        stream.no_event_time = Some(format!("transform \"{}\" {why} no event time", node.uid));
-    }
+/// What is known of the stream that an aggregation gives.
+fn describe_output(node: &TransformNode, stream: &mut Stream, window: &WindowSpec, changes: Option<Changes>) {
+    let running = *window == WindowSpec::Running;
+    stream.changes = changes;
+    stream.windowed = window.is_windowed();
+    let why = match window {
+        WindowSpec::Count { .. } => "has a count window, and its results have",
+        _ if running => "aggregates without a window, and its changes have",
+        _ => "has a global window, and its result has",
+    };
+    stream.no_event_time = Some(format!("transform \"{}\" {why} no event time", node.uid));
 }
 
 fn aggregate_operator(node: &TransformNode, spec: AggregateSpec, output: StreamSchema) -> NewOperator {
@@ -291,7 +306,7 @@ fn placeholder(name: &str) -> AggregateCall {
 }
 
 /// Keys, the window's columns, results.
-fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall]) -> StreamSchema {
+fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall], changelog: bool) -> StreamSchema {
     let windowed = window.is_windowed();
     let mut columns = keys.to_vec();
     if windowed {
@@ -303,7 +318,7 @@ fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall
         let nullable = call.function != AggregateFunction::Count && (call.argument_nullable || may_be_empty);
         Column::new(&call.name, call.result.clone(), nullable)
     }));
-    StreamSchema { columns, event_time: windowed.then(|| WINDOW_TIME.into()), changelog: *window == WindowSpec::Running }
+    StreamSchema { columns, event_time: windowed.then(|| WINDOW_TIME.into()), changelog }
 }
 
 /// Keys, the window's bounds, states.
@@ -313,6 +328,6 @@ fn partial_output(input: &StreamSchema, spec: &AggregateSpec) -> StreamSchema {
     if spec.window.is_windowed() {
         columns.extend([WINDOW_START, WINDOW_END].map(|name| Column::new(name, LogicalType::Timestamp, false)));
     }
-    columns.extend(state_columns(&spec.calls));
+    columns.extend(spec.state_columns());
     StreamSchema::append(columns)
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use levada_common::plan::{
-    AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Edge, FutureBound, FutureRows, JobSettings, JoinScope, JoinSide,
-    JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, RestartSettings, SessionGap, TimeFormat, TopSpec, Vertex,
-    WatermarkRule, WatermarkSpec, WindowSpec,
+    AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Edge, FiringSpec, FutureBound, FutureRows, JobSettings, JoinScope,
+    JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, RestartSettings, SessionGap, TimeFormat,
+    TopSpec, Trigger, Vertex, WatermarkRule, WatermarkSpec, WindowSpec,
 };
 use levada_common::types::StreamSchema;
 
@@ -200,10 +200,24 @@ fn process(spec: &ProcessSpec) -> String {
 }
 
 fn aggregate(spec: &AggregateSpec) -> String {
-    let window = window(&spec.window);
+    let window = window(&spec.window) + &spec.firing.as_ref().map(firing).unwrap_or_default();
     let keys = if spec.keys.is_empty() { "no key".into() } else { format!("by {}", spec.keys.join(", ")) };
     let calls: Vec<String> = spec.calls.iter().map(call).collect();
     format!("{window}, {keys}: {}", calls.join(", "))
+}
+
+fn firing(firing: &FiringSpec) -> String {
+    let trigger = |Trigger { every_ms, rows }: Trigger| {
+        let every = every_ms.map(|ms| format!("every {}", duration(ms.unsigned_abs())));
+        let rows = rows.map(|rows| format!("after {} of a group", counted(rows as usize, "row", "rows")));
+        every.into_iter().chain(rows).collect::<Vec<_>>().join(" and ")
+    };
+    let mut text = firing.early.map(|early| format!(" early {}", trigger(early))).unwrap_or_default();
+    if firing.lateness_ms > 0 {
+        let when = firing.late.map_or("with each batch".into(), trigger);
+        text += &format!(" up to {} late {when}", duration(firing.lateness_ms.unsigned_abs()));
+    }
+    text + if firing.accumulate { "" } else { " in parts" }
 }
 
 fn window(window: &WindowSpec) -> String {
@@ -220,6 +234,8 @@ fn window(window: &WindowSpec) -> String {
         }
         WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } } => format!("session gap {}", length(gap_ms)),
         WindowSpec::Session { gap: SessionGap::Column { name } } => format!("session gap of {name} ms"),
+        WindowSpec::Count { size, slide } if size == slide => format!("count of {}", counted(*size as usize, "row", "rows")),
+        WindowSpec::Count { size, slide } => format!("count of {} by {slide}", counted(*size as usize, "row", "rows")),
         WindowSpec::Same => "same window".into(),
         WindowSpec::Global => "global window".into(),
     }

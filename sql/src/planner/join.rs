@@ -124,6 +124,11 @@ impl Planner<'_> {
         }
         let Some(window) = &node.window else { return Some(self.standing(node, join, left, right)) };
         let path = format!("{path}.window");
+        if node.firing.is_some() && node.aggregate.is_none() {
+            let message = "rows of a join meet once, when their window is over: `early`, `allowed_lateness`, `late` and \
+                           `accumulate` belong to the window of an `aggregate`";
+            self.error(&path, message);
+        }
         match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => {
                 self.check_times(&path, "a window needs event time", left, right);
@@ -144,6 +149,12 @@ impl Planner<'_> {
             GraphWindow::Sliding { .. } | GraphWindow::Cumulate { .. } | GraphWindow::Session { .. } => {
                 let message = "rows meet in tumbling windows, in the `same` window, or `within: { from, to }` of each other; a join \
                                in windows that overlap or grow is not in this release";
+                self.error(path, message);
+                None
+            }
+            GraphWindow::Count { .. } => {
+                let message = "rows of two sides have no common count; rows meet in windows of time, in the `same` window, or \
+                               `within: { from, to }` of each other";
                 self.error(path, message);
                 None
             }

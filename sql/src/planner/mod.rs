@@ -9,6 +9,7 @@ mod call;
 mod clauses;
 mod cut;
 mod explain;
+mod firing;
 mod graph;
 mod join;
 mod process;

@@ -19,6 +19,10 @@ impl Planner<'_> {
         match &node.window {
             None => WindowSpec::Running,
             Some(GraphWindow::Global) => WindowSpec::Global,
+            Some(kind @ GraphWindow::Count { size, slide }) => {
+                self.warn_on_heap(node, kind);
+                WindowSpec::Count { size: *size, slide: *slide }
+            }
             Some(GraphWindow::Same) => {
                 read(WINDOW_START);
                 read(WINDOW_END);
@@ -50,9 +54,12 @@ impl Planner<'_> {
             GraphWindow::Sliding { .. } => "sliding",
             GraphWindow::Cumulate { .. } => "cumulate",
             GraphWindow::Session { .. } => "session",
+            GraphWindow::Count { .. } => "count",
             GraphWindow::Tumbling { .. } | GraphWindow::Same | GraphWindow::Global => return,
         };
-        if self.settings.backend == BackendKind::Rocksdb {
+        // Results that replace each other need the windows themselves, as panes, which are in databases.
+        let has_panes = node.firing.is_some() && !matches!(window, GraphWindow::Session { .. });
+        if self.settings.backend == BackendKind::Rocksdb && !has_panes {
             self.warnings.push(format!(
                 "transform \"{}\": a {kind} window of this release keeps its state on the heap with state backend rocksdb too, and \
                  writes it whole at each checkpoint, as `fs` does",
@@ -86,6 +93,7 @@ impl Planner<'_> {
                 };
                 WindowSpec::Session { gap: SessionGap::Column { name } }
             }
+            GraphWindow::Count { size, slide } => WindowSpec::Count { size: *size, slide: *slide },
             GraphWindow::Same => WindowSpec::Same,
             GraphWindow::Global => WindowSpec::Global,
         }

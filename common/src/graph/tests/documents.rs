@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::*;
 use super::GOOD;
-use crate::plan::{AlignSpec, BackendKind, CheckpointMode, FutureRows, RestartSettings, TimeUnit};
+use crate::plan::{AlignSpec, BackendKind, CheckpointMode, FiringSpec, FutureRows, RestartSettings, TimeUnit, Trigger};
 
 #[test]
 fn a_job_is_read() {
@@ -119,8 +119,27 @@ fn short_forms_are_read() {
     let cumulate = GraphWindow::Cumulate { size_ms: 3_600_000, step_ms: 300_000, offset_ms: 0 };
     assert_eq!(window("{ cumulate: { size: 1h, step: 5m } }"), Some(cumulate));
     assert_eq!(window("{ session: { gap: 10s } }"), Some(GraphWindow::Session { gap: GraphGap::Fixed { ms: 10_000 } }));
+    assert_eq!(window("{ count: { size: 10 } }"), Some(GraphWindow::Count { size: 10, slide: 10 }));
+    assert_eq!(window("{ count: { size: 10, slide: 3 } }"), Some(GraphWindow::Count { size: 10, slide: 3 }));
     let sql = GraphGap::Sql("(10 * n)".into());
     assert_eq!(window("{ session: { gap: (10 * n) } }"), Some(GraphWindow::Session { gap: sql }));
+    let firing = |window: &str| {
+        let document = GOOD.replace("key_by: [word]", &format!("window: {window}"));
+        let graph = parse(&document).expect(window);
+        (graph.transforms[1].window.clone(), graph.transforms[1].firing)
+    };
+    let trigger = |every_ms, rows| Some(Trigger { every_ms, rows });
+    let full = "{ same: {}, early: { every: 10s, rows: 1000 }, allowed_lateness: 5m, late: { rows: 7 }, accumulate: false }";
+    let spec = FiringSpec {
+        early: trigger(Some(10_000), Some(1000)),
+        lateness_ms: 300_000,
+        late: trigger(None, Some(7)),
+        accumulate: false,
+    };
+    assert_eq!(firing(full), (Some(GraphWindow::Same), Some(spec)));
+    let spec = FiringSpec { early: None, lateness_ms: 1, late: None, accumulate: true };
+    assert_eq!(firing("{ global: , allowed_lateness: 1ms }"), (Some(GraphWindow::Global), Some(spec)));
+    assert_eq!(firing("{ global: {}, allowed_lateness: 0s }"), (Some(GraphWindow::Global), None));
     let source =
         parse(&GOOD.replace("file: { path: in.txt }", "file: { path: in.txt }\n    watermark: none")).expect("no watermark");
     assert_eq!(source.sources[0].watermark, WatermarkSetting::None);

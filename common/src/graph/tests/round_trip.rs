@@ -6,7 +6,9 @@ use serde_json::Value;
 use super::super::*;
 use crate::declaration::Options;
 use crate::human::HumanDuration;
-use crate::plan::{AlignSpec, BackendKind, CheckpointMode, FutureRows, JoinKind, RestartSettings, TimeUnit, TopSpec};
+use crate::plan::{
+    AlignSpec, BackendKind, CheckpointMode, FiringSpec, FutureRows, JoinKind, RestartSettings, TimeUnit, TopSpec, Trigger,
+};
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -149,8 +151,8 @@ fn watermark() -> impl Strategy<Value = WatermarkSetting> {
     prop_oneof![Just(WatermarkSetting::Default), Just(WatermarkSetting::None), event]
 }
 
-fn window() -> impl Strategy<Value = GraphWindow> {
-    prop_oneof![
+fn window() -> BoxedStrategy<GraphWindow> {
+    let window = prop_oneof![
         Just(GraphWindow::Same),
         Just(GraphWindow::Global),
         (ms(1), 0.0..1.0).prop_map(|(size, part)| GraphWindow::Tumbling {
@@ -165,9 +167,32 @@ fn window() -> impl Strategy<Value = GraphWindow> {
             let size_ms = step_ms * steps;
             GraphWindow::Cumulate { size_ms, step_ms, offset_ms: (size_ms as f64 * part * 0.9) as i64 }
         }),
+        (1u32..u32::MAX, 0.0..1.0)
+            .prop_map(|(size, part)| GraphWindow::Count { size, slide: ((f64::from(size) * part) as u32).max(1) }),
         ms(1).prop_map(|ms| GraphWindow::Session { gap: GraphGap::Fixed { ms: ms as i64 } }),
         text().prop_map(|sql| GraphWindow::Session { gap: GraphGap::Sql(format!("x + {sql}")) }),
-    ]
+    ];
+    window.boxed()
+}
+
+/// When a window gives results, where it says anything.
+fn firing() -> BoxedStrategy<Option<FiringSpec>> {
+    let trigger = || {
+        prop_oneof![
+            ms(1).prop_map(|ms| Trigger { every_ms: Some(ms as i64), rows: None }),
+            (1..=u32::MAX).prop_map(|rows| Trigger { every_ms: None, rows: Some(rows) }),
+            (ms(1), 1u32..5).prop_map(|(ms, rows)| Trigger { every_ms: Some(ms as i64), rows: Some(rows) }),
+        ]
+    };
+    let spec = (prop::option::of(trigger()), ms(0), prop::option::of(trigger()), any::<bool>()).prop_map(
+        |(early, lateness, late, accumulate)| {
+            let lateness_ms = lateness as i64;
+            let late = late.filter(|_| lateness_ms > 0);
+            let says = early.is_some() || lateness_ms > 0;
+            says.then_some(FiringSpec { early, lateness_ms, late, accumulate })
+        },
+    );
+    prop::option::of(spec).prop_map(Option::flatten).boxed()
 }
 
 /// A join, whose right side is filled in later, and a window where it has no interval.
@@ -200,7 +225,7 @@ fn top() -> impl Strategy<Value = GraphTop> {
 #[derive(Debug, Clone)]
 enum Work {
     Nothing,
-    Group(Option<Vec<String>>, Option<GraphWindow>, Vec<(String, String)>, Option<String>, bool),
+    Group(Option<Vec<String>>, Option<(GraphWindow, Option<FiringSpec>)>, Vec<(String, String)>, Option<String>, bool),
     Process(Option<Vec<String>>, String, Options),
     Join(GraphJoin, Option<GraphWindow>, u64),
     Top(Option<Vec<String>>, GraphTop, bool),
@@ -210,7 +235,7 @@ enum Work {
 /// Clauses of a transform, such that they make sense together.
 fn clauses() -> impl Strategy<Value = TransformNode> {
     let keys = || prop::option::of(prop::collection::btree_set(name(), 1..3).prop_map(|keys| keys.into_iter().collect()));
-    let grouped = (keys(), prop::option::of(window()), columns(), prop::option::of(text()), any::<bool>());
+    let grouped = (keys(), prop::option::of((window(), firing())), columns(), prop::option::of(text()), any::<bool>());
     let work = prop_oneof![
         Just(Work::Nothing),
         grouped.prop_map(|(keys, window, calls, having, full)| Work::Group(keys, window, calls, having, full)),
@@ -232,6 +257,7 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 join: None,
                 key_by: None,
                 window: None,
+                firing: None,
                 aggregate: None,
                 having: None,
                 process: None,
@@ -248,7 +274,9 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 Work::Nothing => {}
                 Work::Group(key_by, window, aggregate, having, full) => {
                     (node.key_by, node.aggregate, node.having) = (key_by, Some(aggregate), having);
-                    (node.changelog_full, node.window) = (full && window.is_none(), window);
+                    node.changelog_full = full && window.is_none();
+                    let (window, firing) = window.unzip();
+                    (node.window, node.firing) = (window, firing.flatten());
                 }
                 Work::Process(key_by, function, options) => {
                     (node.key_by, node.process) = (key_by, Some(GraphProcess { function, options }));

@@ -27,6 +27,77 @@ fn every_window_is_planned() {
 }
 
 #[test]
+fn results_before_and_after_a_window_are_planned() {
+    let counts = |window: &str| {
+        format!(
+            "  counts: {{ inputs: [bids], key_by: [bidder], window: {window}, aggregate: {{ n: count(*), mean: avg(price) }} }}"
+        )
+    };
+    let windows = [
+        "{ tumbling: { size: 1m }, early: { every: 10s, rows: 1000 }, allowed_lateness: 5m, late: { every: 1s, rows: 100 } }",
+        "{ tumbling: { size: 1m }, allowed_lateness: 5m, accumulate: false }",
+        "{ sliding: { size: 10s, slide: 4s }, early: { rows: 1 } }",
+        "{ session: { gap: 10s }, allowed_lateness: 5m }",
+        "{ global: {}, early: { every: 1s } }",
+        "{ count: { size: 100, slide: 10 } }",
+        "{ count: { size: 100 } }",
+    ];
+    let mut text = String::new();
+    for window in windows {
+        for parallelism in [1, 2] {
+            text.push_str(&explain(&planned(&bids("windows", "", &counts(window), "counts"), parallelism)));
+            text.push('\n');
+        }
+    }
+    golden("firings", &text);
+}
+
+#[test]
+fn results_that_make_no_sense_are_refused() {
+    let refused = |transform: &str, expected: &str| {
+        let message = planned_at(&bids("windows", "", transform, "counts"), 2).expect_err(transform);
+        assert!(message.contains(expected), "{message}");
+    };
+    let of_window = |window: &str, expected: &str| {
+        refused(&format!("  counts: {{ inputs: [bids], window: {window}, aggregate: {{ n: count(*) }} }}"), expected);
+    };
+    of_window("{ global: {}, allowed_lateness: 5m }", "counts.window.allowed_lateness: a global window is over at the end");
+    of_window("{ session: { gap: 1s }, early: { rows: 1 }, accumulate: false }", "counts.window.accumulate: a session grows");
+    of_window("{ count: { size: 10 }, early: { rows: 1 } }", "counts.window: a count window gives its result when");
+    refused(
+        "  counts: { inputs: [bids], window: { tumbling: { size: 1s }, early: { rows: 1 } }, aggregate: { firing.rows: count(*) } }",
+        "\"firing.rows\" is what a window's own state is called",
+    );
+    refused(
+        "  early: { inputs: [bids], window: { tumbling: { size: 1s }, early: { rows: 1 } }, aggregate: { n: count(*) } }\n  \
+         counts: { inputs: [early], window: same, aggregate: { n: count(*) } }",
+        "counts.window: a window over a changelog would count updates as rows",
+    );
+    refused(
+        "  counts: { inputs: [bids], join: { with: [bids], on: [bidder] }, window: { tumbling: { size: 1s }, allowed_lateness: 1s } }",
+        "counts.window: rows of a join meet once",
+    );
+    refused(
+        "  counts: { inputs: [bids], join: { with: [bids], on: [bidder] }, window: { count: { size: 2 } } }",
+        "counts.window: rows of two sides have no common count",
+    );
+    refused(
+        "  pairs: { inputs: [bids], window: { count: { size: 2 } }, aggregate: { n: count(*) } }\n  \
+         counts: { inputs: [pairs], window: { tumbling: { size: 1s } }, aggregate: { n: count(*) } }",
+        "a window needs event time; transform \"pairs\" has a count window, and its results have no event time",
+    );
+}
+
+#[test]
+fn changes_of_windows_keep_their_key() {
+    let early = "  early: { inputs: [bids], window: { session: { gap: 1s }, early: { rows: 1 } }, aggregate: { n: count(*) }, ";
+    let selected = |select: &str| planned_at(&bids("windows", "", &format!("{early} select: {select} }}"), "early"), 2);
+    selected("{ n: n, window_start: window_start }").expect("the start is the key of a session's changes");
+    let message = selected("{ n: n, window_end: window_end }").expect_err("the key is lost");
+    assert!(message.contains("without its key \"window_start\""), "{message}");
+}
+
+#[test]
 fn windows_without_time_and_gaps_without_number_are_refused() {
     let refused = |watermark: &str, window: &str| {
         let transform = format!("  counts: {{ inputs: [bids], window: {window}, aggregate: {{ n: count(*) }} }}");

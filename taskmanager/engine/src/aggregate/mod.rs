@@ -6,6 +6,7 @@
 mod avg;
 mod count;
 mod extreme;
+mod marks;
 mod ordered;
 mod presence;
 mod set;
@@ -15,6 +16,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use levada_state::rows::Rows;
 
+pub use marks::Marks;
 pub use set::{AggregatePlan, AggregateSet, CallOverflow};
 
 /// Which group each row of a batch belongs to.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
 use levada_common::aggregate_state::{AggregateUnit, units};
-use levada_common::plan::{AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec};
+use levada_common::plan::{AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::fixed::is_fixed;
 use levada_state::rows::Rows;
@@ -14,6 +14,7 @@ use levada_state::rows::Rows;
 use super::avg::Avg;
 use super::count::Count;
 use super::extreme::Extreme;
+use super::marks::Marks;
 use super::ordered::{Layout, Ordered};
 use super::sum::Sum;
 use super::{Accumulator, Groups};
@@ -41,6 +42,8 @@ pub struct AggregatePlan {
     /// Whether these are states.
     takes_states: bool,
     state_fields: Vec<Field>,
+    /// The columns of marks among the states, the last ones, where groups have marks.
+    marks: Option<Range<usize>>,
 }
 
 impl std::fmt::Debug for AggregatePlan {
@@ -75,7 +78,17 @@ impl AggregatePlan {
             };
             planned.push(Unit { make, calls: unit.calls, columns, states });
         }
-        Ok(Self { inputs: inputs.places, calls, units: planned, takes_states, state_fields })
+        let marks = aggregate.firing.map(|_| {
+            let start = state_fields.len();
+            state_fields.extend(FiringSpec::state_columns().iter().map(Column::to_field));
+            start..state_fields.len()
+        });
+        if marks.is_some() && takes_states {
+            for column in FiringSpec::state_columns() {
+                inputs.places.push(inputs.find(&column.name)?);
+            }
+        }
+        Ok(Self { inputs: inputs.places, calls, units: planned, takes_states, state_fields, marks })
     }
 
     /// The columns of a batch that are taken in.
@@ -88,9 +101,15 @@ impl AggregatePlan {
         &self.state_fields
     }
 
+    /// Whether groups have marks: whether results are given more than once.
+    pub fn has_marks(&self) -> bool {
+        self.marks.is_some()
+    }
+
     /// Accumulators without groups.
     pub fn accumulators(self: &Arc<Self>) -> AggregateSet {
-        AggregateSet { units: self.units.iter().map(|unit| (unit.make)()).collect(), plan: Arc::clone(self) }
+        let marks = self.marks.as_ref().map(|_| Marks::default());
+        AggregateSet { units: self.units.iter().map(|unit| (unit.make)()).collect(), marks, plan: Arc::clone(self) }
     }
 }
 
@@ -183,6 +202,7 @@ pub struct CallOverflow<'a> {
 pub struct AggregateSet {
     plan: Arc<AggregatePlan>,
     units: Vec<Box<dyn Accumulator>>,
+    marks: Option<Marks>,
 }
 
 impl std::fmt::Debug for AggregateSet {
@@ -195,6 +215,7 @@ impl AggregateSet {
     /// There are `groups` groups now.
     pub fn resize(&mut self, groups: usize) {
         self.units.iter_mut().for_each(|unit| unit.resize(groups));
+        self.marks.iter_mut().for_each(|marks| marks.resize(groups));
     }
 
     /// Takes in what the plan takes, rows or states. Shape: `AggregatePlan::inputs` of a batch.
@@ -208,6 +229,7 @@ impl AggregateSet {
                 .update(groups, &columns)
                 .map_err(|overflow| CallOverflow { call: &self.plan.calls[unit.calls[0]], group: overflow.group })?;
         }
+        self.marks.iter_mut().for_each(|marks| marks.update(groups));
         Ok(())
     }
 
@@ -218,6 +240,9 @@ impl AggregateSet {
                 .merge(groups, &states[unit.states.clone()])
                 .map_err(|overflow| CallOverflow { call: &self.plan.calls[unit.calls[0]], group: overflow.group })?;
         }
+        if let (Some(marks), Some(columns)) = (&mut self.marks, &self.plan.marks) {
+            marks.merge(groups, &states[columns.clone()]);
+        }
         Ok(())
     }
 
@@ -226,6 +251,19 @@ impl AggregateSet {
         for (accumulator, unit) in self.units.iter_mut().zip(&self.plan.units) {
             accumulator.assign(groups, &states[unit.states.clone()]);
         }
+        if let (Some(marks), Some(columns)) = (&mut self.marks, &self.plan.marks) {
+            marks.assign(groups, &states[columns.clone()]);
+        }
+    }
+
+    /// The marks, where results are given more than once.
+    pub fn marks(&self) -> Option<&Marks> {
+        self.marks.as_ref()
+    }
+
+    /// The marks, to be changed.
+    pub fn marks_mut(&mut self) -> Option<&mut Marks> {
+        self.marks.as_mut()
     }
 
     /// The results of these groups, a column per call, in order.
@@ -241,12 +279,14 @@ impl AggregateSet {
 
     /// The states of these groups. Shape: `state_fields`.
     pub fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
-        self.units.iter().flat_map(|accumulator| accumulator.states(rows)).collect()
+        let marks = self.marks.iter().flat_map(|marks| marks.states(rows));
+        self.units.iter().flat_map(|accumulator| accumulator.states(rows)).chain(marks).collect()
     }
 
     /// Forgets every group and keeps the memory.
     pub fn clear(&mut self) {
         self.units.iter_mut().for_each(|unit| unit.clear());
+        self.marks.iter_mut().for_each(Marks::clear);
     }
 
     /// Number of accumulators: calls that share their work have one.
@@ -257,6 +297,6 @@ impl AggregateSet {
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.units.iter().map(|unit| unit.memory_bytes()).sum()
+        self.units.iter().map(|unit| unit.memory_bytes()).sum::<usize>() + self.marks.as_ref().map_or(0, Marks::memory_bytes)
     }
 }

@@ -188,7 +188,14 @@ fn naive(call: &AggregateCall, rows: &[Vec<Value>]) -> Value {
 }
 
 fn spec(calls: &[AggregateCall], phase: AggregatePhase) -> AggregateSpec {
-    AggregateSpec { keys: Vec::new(), window: WindowSpec::Global, phase, calls: calls.to_vec(), changelog_full: false }
+    AggregateSpec {
+        keys: Vec::new(),
+        window: WindowSpec::Global,
+        phase,
+        calls: calls.to_vec(),
+        changelog_full: false,
+        firing: None,
+    }
 }
 
 fn plan(calls: &[AggregateCall]) -> Arc<AggregatePlan> {

@@ -5,7 +5,7 @@ use levada_state::key_index::{ABSENT, KeyIndex};
 use levada_state::rows::Rows;
 
 use super::shape::Shape;
-use crate::aggregate::{AggregateSet, Groups};
+use crate::aggregate::{AggregateSet, Groups, Marks};
 use crate::error::EngineError;
 
 /// The groups of a table or pane.
@@ -52,6 +52,32 @@ impl GroupTable {
         taken.map_err(|(group, call)| shape.overflow(&call, &self.index.keys(Rows::Ids(&[group as u32]))))
     }
 
+    /// As `take_in`, but groups whose result was given begin anew: what they had is forgotten.
+    pub(super) fn take_in_anew(
+        &mut self,
+        shape: &Shape,
+        ids: &[u32],
+        rows: usize,
+        inputs: &[ArrayRef],
+    ) -> Result<(), EngineError> {
+        if ids.iter().all(|id| self.is_due(*id)) {
+            return self.take_in(shape, self.groups(ids, rows), inputs);
+        }
+        let mut parts = GroupTable::new(shape);
+        let mut of_parts = Vec::with_capacity(ids.len());
+        parts.intern(&self.index.keys(Rows::Ids(ids)), ids.len(), &mut of_parts);
+        parts.take_in(shape, parts.groups(&of_parts, rows), inputs)?;
+        // By part: its group.
+        let mut groups = vec![0; parts.len()];
+        ids.iter().zip(&of_parts).for_each(|(id, part)| groups[*part as usize] = *id);
+        let (goes_on, anew): (Vec<u32>, Vec<u32>) = (0..parts.len() as u32).partition(|part| self.is_due(groups[*part as usize]));
+        let groups_of = |parts: &[u32]| parts.iter().map(|part| groups[*part as usize]).collect::<Vec<u32>>();
+        // Groups that are new are among the first, which come before all others.
+        self.merge(shape, Groups::Each(&groups_of(&goes_on)), &parts.states(Rows::Ids(&goes_on)))?;
+        self.set.assign(&groups_of(&anew), &parts.states(Rows::Ids(&anew)));
+        Ok(())
+    }
+
     /// Takes states in.
     pub(super) fn merge(&mut self, shape: &Shape, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), EngineError> {
         let merged = self.set.merge(groups, states).map_err(|overflow| (overflow.group, overflow.call.clone()));
@@ -71,6 +97,33 @@ impl GroupTable {
     /// The states of these groups.
     pub(super) fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
         self.set.states(rows)
+    }
+
+    /// What is known of each group's results, where they are given more than once.
+    pub(super) fn marks(&self) -> Option<&Marks> {
+        self.set.marks()
+    }
+
+    fn is_due(&self, id: u32) -> bool {
+        self.marks().is_none_or(|marks| marks.is_due(id))
+    }
+
+    /// Whether a result of this group was given.
+    pub(super) fn is_given(&self, id: u32) -> bool {
+        self.marks().is_some_and(|marks| marks.is_given(id))
+    }
+
+    /// Those of these groups that have a result which was not given.
+    pub(super) fn due(&self, rows: Rows<'_>) -> Vec<u32> {
+        let ids = rows.map(|row| row as u32);
+        ids.into_iter().filter(|id| self.is_due(*id)).collect()
+    }
+
+    /// The results of these groups are given now.
+    pub(super) fn give(&mut self, ids: &[u32]) {
+        if let Some(marks) = self.set.marks_mut() {
+            ids.iter().for_each(|id| marks.give(*id));
+        }
     }
 
     /// Forgets every group and keeps the memory.

@@ -1,5 +1,6 @@
 //! Groups and aggregates: running, in event-time windows, over everything; in one phase or two.
 
+mod counts;
 mod global;
 mod group_table;
 mod panes;
@@ -10,6 +11,7 @@ mod running;
 mod sessions;
 mod shape;
 mod slices;
+mod updating;
 mod windows;
 
 use std::sync::Arc;
@@ -30,10 +32,17 @@ pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn O
     let shape = Arc::new(Shape::new(spec, aggregate)?);
     Ok(match (aggregate.phase, &aggregate.window) {
         (AggregatePhase::Partial, WindowSpec::Session { .. }) => Box::new(sessions::Partial::new(shape, spec, aggregate)?),
+        (_, WindowSpec::Session { .. }) if let Some(firing) = aggregate.firing => {
+            Box::new(sessions::UpdatingSessions::new(shape, firing, spec, aggregate)?)
+        }
         (_, WindowSpec::Session { .. }) => Box::new(sessions::Sessions::new(shape, spec, aggregate)?),
-        (AggregatePhase::Partial, window) => Box::new(partial::Partial::new(shape, *window == WindowSpec::Running)),
+        (AggregatePhase::Partial, _) => Box::new(partial::Partial::new(shape, aggregate)),
+        (_, window) if let Some(firing) = aggregate.firing => {
+            Box::new(updating::Updating::new(shape, firing, slices::Series::of(window)))
+        }
         (_, WindowSpec::Running) => Box::new(running::Running::new(shape, aggregate.changelog_full)),
         (_, WindowSpec::Global) => Box::new(global::Global::new(shape)),
+        (_, WindowSpec::Count { size, slide }) => Box::new(counts::Counts::new(shape, counts::Lengths::new(*size, *slide))),
         (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape)),
         (_, window @ (WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. })) => {
             let series = slices::Series::of(window).zip(window.slices());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
+use levada_common::plan::{AggregateSpec, WindowSpec};
 use levada_common::time::Watermark;
 use levada_state::rows::Rows;
 
@@ -32,6 +33,8 @@ pub(super) struct Partial {
     shape: Arc<Shape>,
     /// Whether each batch is sent on by itself, so that changes go out at once.
     every_batch: bool,
+    /// For how long after their window rows are taken in.
+    lateness_ms: i64,
     /// One pane, under `Window::WHOLE`, where there are no windows.
     panes: BTreeMap<Window, Pane>,
     groups: usize,
@@ -45,10 +48,12 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    pub(super) fn new(shape: Arc<Shape>, every_batch: bool) -> Self {
+    pub(super) fn new(shape: Arc<Shape>, aggregate: &AggregateSpec) -> Self {
+        let firing = aggregate.firing.as_ref();
         Self {
             shape,
-            every_batch,
+            every_batch: aggregate.window == WindowSpec::Running || firing.is_some_and(|firing| firing.early.is_some()),
+            lateness_ms: firing.map_or(0, |firing| firing.lateness_ms),
             panes: BTreeMap::new(),
             groups: 0,
             watermark: i64::MIN,
@@ -85,6 +90,15 @@ impl Partial {
         Ok(())
     }
 
+    /// Sends the windows on that time has passed.
+    fn send_fired(&mut self) {
+        while let Some(entry) = self.panes.first_entry().filter(|entry| entry.key().has_fired(self.watermark)) {
+            let pane = entry.remove();
+            self.groups -= pane.groups.len();
+            self.firing.push(pane);
+        }
+    }
+
     /// Sends everything on.
     fn flush(&mut self) {
         std::mem::take(&mut self.panes).into_values().for_each(|pane| self.firing.push(pane));
@@ -109,7 +123,7 @@ impl Operator for Partial {
             let rows = split.rows(batch.num_rows());
             let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
             let inputs = split.columns(&inputs).map_err(|source| self.shape.kernel(source))?;
-            match window.has_fired(self.watermark) {
+            match window.has_fired(self.watermark.saturating_sub(self.lateness_ms)) {
                 true => self.pass_on(window, &keys, &inputs, rows)?,
                 false => self.take_in(window, &keys, &inputs, rows)?,
             }
@@ -117,6 +131,7 @@ impl Operator for Partial {
         if self.every_batch || self.groups > GROUPS_MAX {
             self.flush();
         }
+        self.send_fired();
         Ok(())
     }
 
@@ -136,13 +151,7 @@ impl Operator for Partial {
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         self.watermark = watermark.0;
-        if self.shape.windows.is_some() {
-            while let Some(entry) = self.panes.first_entry().filter(|entry| entry.key().has_fired(watermark.0)) {
-                let pane = entry.remove();
-                self.groups -= pane.groups.len();
-                self.firing.push(pane);
-            }
-        }
+        self.send_fired();
         Ok(Some(watermark))
     }
 

@@ -18,6 +18,11 @@ impl Pending {
         }
     }
 
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
     /// The next rows, at most `rows_max`.
     pub(super) fn pop(&mut self, rows_max: usize) -> Option<RecordBatch> {
         let batch = self.batches.pop_front()?;

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, BooleanArray, Int64Array};
+use arrow::datatypes::Fields;
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
+use levada_common::plan::FiringSpec;
+use levada_state::format::KEY_GROUP_COLUMN;
 
 use super::shape::Shape;
 use crate::error::EngineError;
@@ -57,19 +60,41 @@ pub(super) fn refuse(shape: &Shape, state: &str, reason: impl Into<String>) -> E
 }
 
 fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<RestoredRows, EngineError> {
-    if batch.num_columns() != shape.pieces.fields().len() + 1 {
-        let found: Vec<String> = batch.schema().fields().iter().skip(1).map(|field| field.name().clone()).collect();
-        let expected: Vec<&str> = shape.pieces.fields().iter().map(|field| field.name().as_str()).collect();
+    let schema = batch.schema();
+    let names = |fields: &'_ Fields| -> Vec<String> {
+        let names = fields.iter().map(|field| field.name().clone());
+        names.filter(|name| name != KEY_GROUP_COLUMN && !FiringSpec::is_state_column(name)).collect()
+    };
+    let (found, expected) = (names(schema.fields()), names(shape.pieces.fields()));
+    if found.len() != expected.len() {
         let reason = format!("it has the columns {}, the job has {}", found.join(", "), expected.join(", "));
         return Err(refuse(shape, state, reason));
     }
     let mut columns = Vec::new();
     for field in shape.pieces.fields() {
-        let column = restored_column(batch, field).map_err(|reason| refuse(shape, state, reason))?;
-        columns.push(Arc::clone(column));
+        let column = match unmarked(batch, field.name()) {
+            Some(column) => column,
+            None => Arc::clone(restored_column(batch, field).map_err(|reason| refuse(shape, state, reason))?),
+        };
+        columns.push(column);
     }
     let mut columns = columns.into_iter();
     let keys = columns.by_ref().take(shape.key_types.len()).collect();
     let namespace = if shape.is_windowed { columns.next() } else { None };
     Ok(RestoredRows { rows: batch.num_rows(), keys, namespace, states: columns.collect() })
+}
+
+/// The mark of this name for rows of a job whose windows gave one result each: none of them has been given.
+fn unmarked(batch: &RecordBatch, name: &str) -> Option<ArrayRef> {
+    let [rows, given] = FiringSpec::state_columns();
+    let count = batch.num_rows();
+    if batch.column_by_name(name).is_some() {
+        None
+    } else if name == rows.name {
+        Some(Arc::new(Int64Array::from(vec![1; count])))
+    } else if name == given.name {
+        Some(Arc::new(BooleanArray::from(vec![false; count])))
+    } else {
+        None
+    }
 }

@@ -12,6 +12,7 @@ use levada_common::aggregate_state::state_columns;
 use levada_common::ids::Uid;
 use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, OperatorSpec, WindowSpec};
 use levada_common::state_schema::StateSchema;
+use levada_common::types::Column;
 use levada_state::format::KEY_PREFIX;
 
 use super::windows::WindowSource;
@@ -62,7 +63,7 @@ impl Shape {
         let keys = aggregate.keys.iter().map(|key| place(key)).collect::<Result<Vec<_>, _>>()?;
         let input = spec.input.to_arrow();
         let windows = match (&aggregate.window, aggregate.phase) {
-            (WindowSpec::Running | WindowSpec::Global | WindowSpec::Session { .. }, _) => None,
+            (WindowSpec::Running | WindowSpec::Global | WindowSpec::Session { .. } | WindowSpec::Count { .. }, _) => None,
             (WindowSpec::Same, _) | (_, AggregatePhase::Final) => {
                 Some(WindowSource::Columns { start: place(WINDOW_START)?, end: place(WINDOW_END)? })
             }
@@ -75,7 +76,7 @@ impl Shape {
         };
         let is_windowed = aggregate.window.is_windowed();
         let key_fields = keys.iter().map(|key| input.field(*key));
-        let pieces = piece_schema(key_fields, is_windowed, plan.state_fields());
+        let pieces = piece_schema(key_fields, is_windowed, &aggregate.state_columns());
         let key_types = keys.iter().map(|key| input.field(*key).data_type().clone()).collect();
         let shape = Self {
             uid: spec.uid.clone(),
@@ -107,7 +108,7 @@ impl Shape {
             AggregatePhase::Partial => self.plan.state_fields().len(),
             _ => aggregate.calls.len(),
         };
-        let is_changelog = aggregate.window == WindowSpec::Running && self.phase != AggregatePhase::Partial;
+        let is_changelog = aggregate.is_changelog() && self.phase != AggregatePhase::Partial;
         let expected = usize::from(is_changelog) + self.keys.len() + window + calls;
         let found = self.output.fields().len();
         if expected == found {
@@ -187,8 +188,8 @@ fn namespace_fields() -> Fields {
     vec![Field::new("start", time.clone(), false), Field::new("end", time, false)].into()
 }
 
-fn piece_schema<'a>(keys: impl Iterator<Item = &'a Field>, has_window: bool, states: &[Field]) -> SchemaRef {
+fn piece_schema<'a>(keys: impl Iterator<Item = &'a Field>, has_window: bool, states: &[Column]) -> SchemaRef {
     let keys = keys.map(|key| Field::new(format!("{KEY_PREFIX}{}", key.name()), key.data_type().clone(), true));
     let namespace = has_window.then(|| Field::new(NAMESPACE_COLUMN, namespace_type(), false));
-    Arc::new(Schema::new(keys.chain(namespace).chain(states.iter().cloned()).collect::<Vec<_>>()))
+    Arc::new(Schema::new(keys.chain(namespace).chain(states.iter().map(Column::to_field)).collect::<Vec<_>>()))
 }

@@ -9,6 +9,7 @@ mod by_time;
 mod emission;
 mod evict;
 mod firing;
+mod given;
 mod pane;
 mod restore;
 mod saving;
@@ -39,6 +40,7 @@ pub(super) use emission::Emission;
 pub(super) use firing::Firing;
 pub(super) use pane::Pane;
 pub(in crate::operators) use pane::Window;
+pub(super) use stored_rows::StoredRows;
 
 /// Groups that the cursor of a snapshot saves between two batches, about a quarter of a millisecond.
 pub(super) const BACKGROUND_ROWS: usize = 4096;
@@ -85,12 +87,8 @@ impl OpenPanes {
         }
         let before = pane.groups.len();
         pane.groups.intern(keys, rows, ids);
-        if let Some(saving) = self.saving.as_ref().filter(|_| pane.frozen.is_running()) {
-            self.scratch.clear();
-            pane.frozen.take_unsaved(ids, &mut self.scratch);
-            if !self.scratch.is_empty() {
-                saving.send(shape, self.store.as_mut(), pane.piece(shape, &self.scratch))?;
-            }
+        if let (Some(saving), Some(piece)) = (&self.saving, pane.unsaved(shape, ids, &mut self.scratch)) {
+            saving.send(shape, self.store.as_mut(), piece)?;
         }
         pane.frozen.resize(pane.groups.len());
         pane.mark_changed(ids);

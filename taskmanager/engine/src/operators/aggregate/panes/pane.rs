@@ -38,6 +38,12 @@ impl Window {
         time_column(self.end.saturating_sub(1), rows)
     }
 
+    /// `window_start`, `window_end` and `window_time` of so many rows.
+    pub(in super::super) fn result_columns(self, rows: usize) -> [ArrayRef; 3] {
+        let (start, end) = self.columns(rows);
+        [start, end, self.time_column(rows)]
+    }
+
     /// The window in a snapshot's pieces; none for `WHOLE`.
     pub(super) fn namespace_column(self, rows: usize) -> Option<ArrayRef> {
         if self == Self::WHOLE {
@@ -126,14 +132,19 @@ impl Pane {
         }
     }
 
+    /// The saved rows of those of these groups that a running snapshot must save before they change.
+    pub(super) fn unsaved(&mut self, shape: &Shape, ids: &[u32], scratch: &mut Vec<u32>) -> Option<RecordBatch> {
+        if !self.frozen.is_running() {
+            return None;
+        }
+        scratch.clear();
+        self.frozen.take_unsaved(ids, scratch);
+        (!scratch.is_empty()).then(|| self.piece(shape, scratch))
+    }
+
     /// The saved rows of these groups.
     pub(super) fn piece(&self, shape: &Shape, ids: &[u32]) -> RecordBatch {
-        let rows = Rows::Ids(ids);
-        let namespace = self.window.namespace_column(ids.len());
-        let columns = self.groups.keys(rows).into_iter().chain(namespace).chain(self.groups.states(rows));
-        let options = RecordBatchOptions::new().with_row_count(Some(ids.len()));
-        RecordBatch::try_new_with_options(Arc::clone(&shape.pieces), columns.collect(), &options)
-            .expect("states have the planned columns")
+        piece(shape, self.window, &self.groups, ids)
     }
 
     /// Bytes held.
@@ -141,4 +152,14 @@ impl Pane {
         let stored = self.stored.as_ref().map_or(0, |stored| stored.dirty.memory_bytes() + stored.sent.memory_bytes());
         size_of::<Self>() + self.groups.memory_bytes() + self.frozen.memory_bytes() + stored
     }
+}
+
+/// The saved rows of these groups of a window.
+pub(super) fn piece(shape: &Shape, window: Window, groups: &GroupTable, ids: &[u32]) -> RecordBatch {
+    let rows = Rows::Ids(ids);
+    let namespace = window.namespace_column(ids.len());
+    let columns = groups.keys(rows).into_iter().chain(namespace).chain(groups.states(rows));
+    let options = RecordBatchOptions::new().with_row_count(Some(ids.len()));
+    RecordBatch::try_new_with_options(Arc::clone(&shape.pieces), columns.collect(), &options)
+        .expect("states have the planned columns")
 }

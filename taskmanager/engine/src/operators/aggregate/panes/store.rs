@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
-use levada_state::cold::{Addresses, Change, ColdError, ColdStateId, ColdStores, Phase, Scan, Scope, Within, WriteBack};
+use levada_state::cold::{Addresses, Change, ColdError, ColdStateId, ColdStores, Phase, Scan, Scope, Seal, Within, WriteBack};
 use levada_state::snapshot::DatabaseSnapshot;
 
 use super::super::shape::Shape;
@@ -32,6 +32,8 @@ pub(super) struct PaneStore {
     key_groups: KeyGroupRange,
     /// Windows of which the store may have groups that memory does not.
     pub(super) beyond: BTreeSet<Window>,
+    /// The end of what was written back between generations: a look may not find it yet.
+    written_back: Option<Seal>,
 }
 
 impl PaneStore {
@@ -43,7 +45,7 @@ impl PaneStore {
         let state = store.open_state(shape.state_name(), &shape.state, 0).map_err(fail)?;
         let namespaces = store.namespaces(state, key_groups).map_err(fail)?;
         let beyond = namespaces.into_iter().map(Window::of_store).collect();
-        Ok(Self { write_back, state, key_groups, beyond })
+        Ok(Self { write_back, state, key_groups, beyond, written_back: None })
     }
 
     /// What the store has of these keys; keys that are named twice are found once.
@@ -84,11 +86,20 @@ impl PaneStore {
         self.change(shape, Change { deletes: None, upserts: Some(piece) })
     }
 
-    /// Says that these groups are gone; of the whole stream nothing is said, whose state ends with its data.
+    /// What was sent between generations, of groups that memory does not have, has to be written before anything is looked for: until
+    /// then there is no room.
+    ///
+    /// Contract: what was sent is of windows of which nothing is looked for before `is_ready` was asked.
+    pub(super) fn hold(&mut self) {
+        self.written_back = Some(self.write_back.store().seal());
+    }
+
+    /// Says that these groups are gone; of the whole stream nothing is said where its state ends with its data, as it does unless
+    /// results are given before.
     ///
     /// Contract: no generation is being sent, whose groups would come after them.
     pub(super) fn delete(&mut self, shape: &Shape, window: Window, keys: Vec<ArrayRef>, rows: usize) -> Result<(), EngineError> {
-        if rows == 0 || window == Window::WHOLE {
+        if rows == 0 || (window == Window::WHOLE && !shape.plan.has_marks()) {
             return Ok(());
         }
         self.change(shape, Change { deletes: Some(addresses(window, keys, rows)), upserts: None })
@@ -115,6 +126,12 @@ impl PaneStore {
 
     /// Whether panes that hold so many bytes may take more rows; where not, the store wakes the task when they may.
     pub(super) fn is_ready(&mut self, shape: &Shape, held_bytes: usize) -> Result<bool, EngineError> {
+        if let Some(seal) = self.written_back {
+            if !self.write_back.store().is_written(seal).map_err(|source| failed(shape, source))? {
+                return Ok(false);
+            }
+            self.written_back = None;
+        }
         let is_ready = self.write_back.is_ready(held_bytes).map_err(|source| failed(shape, source))?;
         // Between generations it is what goes out that the store hears of.
         Ok(is_ready && (self.write_back.phase() != Phase::Idle || self.takes_more(shape)?))

@@ -1,7 +1,7 @@
 //! The groups of a pane that only the store has, on their way out.
 //!
 //! Read in the order of the store, a batch at a time: a pane that is larger than memory never comes into it whole. Where the pane
-//! has fired they are deleted as they go.
+//! is forgotten they are deleted as they go; where it stays they are written back as given.
 
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
@@ -12,14 +12,16 @@ use levada_state::rows::Rows;
 use super::super::group_table::GroupTable;
 use super::super::pending::Pending;
 use super::super::shape::Shape;
+use super::pane::piece;
 use super::store::{PaneStore, StoredGroups, failed};
 use super::{OpenPanes, Pane, Window};
 use crate::error::EngineError;
 
-/// What the store has beyond a pane that went out of memory.
-pub(super) struct StoredRows {
-    /// Has the groups that memory had, which are out.
-    pane: Pane,
+/// What the store has beyond a pane.
+pub(in super::super) struct StoredRows {
+    window: Window,
+    /// A pane that went out of memory: it has the groups that memory had, which are out. Without it the pane is still open.
+    leaving: Option<Pane>,
     scan: Scan,
     /// The accumulators of one batch.
     groups: GroupTable,
@@ -28,13 +30,22 @@ pub(super) struct StoredRows {
 
 impl std::fmt::Debug for StoredRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoredRows").field("window", &self.pane.window).finish_non_exhaustive()
+        f.debug_struct("StoredRows").field("window", &self.window).finish_non_exhaustive()
     }
 }
 
 impl StoredRows {
+    fn new(shape: &Shape, window: Window, leaving: Option<Pane>, scan: Scan) -> Self {
+        Self { window, leaving, scan, groups: GroupTable::new(shape), pending: Pending::default() }
+    }
+
+    /// Beyond a pane that stays.
+    pub(super) fn staying(shape: &Shape, window: Window, scan: Scan) -> Self {
+        Self::new(shape, window, None, scan)
+    }
+
     /// The next rows, at most `rows_max`; `columns` reads groups of a pane out.
-    pub(super) fn next(
+    pub(in super::super) fn next(
         &mut self,
         shape: &Shape,
         panes: &mut OpenPanes,
@@ -45,20 +56,33 @@ impl StoredRows {
             if let Some(batch) = self.pending.pop(rows_max) {
                 return Ok(Some(batch));
             }
-            let Some(batch) = self.scan.next() else { return Ok(None) };
+            let Some(batch) = self.scan.next() else {
+                if let Some(store) = panes.store.as_mut().filter(|_| self.leaving.is_none()) {
+                    store.hold();
+                }
+                return Ok(None);
+            };
             let stored = PaneStore::groups_of(shape, &batch.map_err(|source| failed(shape, source))?);
-            self.take(shape, &stored)?;
-            self.pending.push(shape.output(columns(self.pane.window, &self.groups, Rows::first(self.groups.len())))?);
-            if let Some(store) = &mut panes.store {
-                store.delete(shape, self.pane.window, stored.keys, stored.rows)?;
+            let absent = match &mut self.leaving {
+                Some(pane) => absent(&mut pane.groups, &stored),
+                None => panes.panes.get_mut(&self.window).map_or_else(Vec::new, |pane| absent(&mut pane.groups, &stored)),
+            };
+            self.take(shape, &stored, absent)?;
+            self.pending.push(shape.output(columns(self.window, &self.groups, Rows::first(self.groups.len())))?);
+            let Some(store) = &mut panes.store else { continue };
+            if self.leaving.is_some() {
+                store.delete(shape, self.window, stored.keys, stored.rows)?;
+            } else {
+                let given = self.groups.due(Rows::first(self.groups.len()));
+                self.groups.give(&given);
+                store.upsert(shape, piece(shape, self.window, &self.groups, &given))?;
             }
         }
     }
 
     /// Takes those groups in that memory did not have.
-    fn take(&mut self, shape: &Shape, stored: &StoredGroups) -> Result<(), EngineError> {
-        let (mut ids, mut absent) = (Vec::new(), Vec::new());
-        self.pane.groups.absent(&stored.keys, stored.rows, &mut absent);
+    fn take(&mut self, shape: &Shape, stored: &StoredGroups, absent: Vec<u32>) -> Result<(), EngineError> {
+        let mut ids = Vec::new();
         let absent = UInt32Array::from(absent);
         let some = |columns: &[ArrayRef]| {
             let columns = columns.iter().map(|column| take(column, &absent, None)).collect::<Result<Vec<_>, _>>();
@@ -76,7 +100,7 @@ impl OpenPanes {
         match self.store.as_mut().filter(|_| pane.has_more()) {
             Some(store) => {
                 let scan = store.scan(shape, pane.window)?;
-                Ok(Some(StoredRows { pane, scan, groups: GroupTable::new(shape), pending: Pending::default() }))
+                Ok(Some(StoredRows::new(shape, pane.window, Some(pane), scan)))
             }
             None => {
                 self.retire(pane);
@@ -84,4 +108,11 @@ impl OpenPanes {
             }
         }
     }
+}
+
+/// The places of those groups that memory does not have.
+fn absent(known: &mut GroupTable, stored: &StoredGroups) -> Vec<u32> {
+    let mut absent = Vec::new();
+    known.absent(&stored.keys, stored.rows, &mut absent);
+    absent
 }

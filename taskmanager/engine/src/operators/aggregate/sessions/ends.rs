@@ -32,9 +32,16 @@ impl Ends {
         self.entries += 1;
     }
 
-    /// Forgets a session.
+    /// Forgets a session, if it is in a bucket.
     pub(super) fn leave(&mut self, session: u32) {
-        self.bucket_of[session as usize] = NEVER;
+        if let Some(bucket) = self.bucket_of.get_mut(session as usize) {
+            *bucket = NEVER;
+        }
+    }
+
+    /// Whether the session is in a bucket.
+    pub(super) fn has(&self, session: u32) -> bool {
+        self.bucket_of.get(session as usize).is_some_and(|bucket| *bucket != NEVER)
     }
 
     /// Takes out the sessions that end at `time` or before, and appends them to `due`. `end_of` is a session's end, not before

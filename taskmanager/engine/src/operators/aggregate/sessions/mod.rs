@@ -10,6 +10,7 @@ mod ends;
 mod open_sessions;
 mod partial;
 mod source;
+mod updating;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -32,6 +33,7 @@ use open_sessions::OpenSessions;
 use source::{Bounds, Source};
 
 pub(super) use partial::Partial;
+pub(super) use updating::UpdatingSessions;
 
 /// An aggregation in session windows.
 ///
@@ -78,6 +80,10 @@ impl Operator for Sessions {
         self.source.open(&context.metrics);
         self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
         self.open.restore(&self.shape, context.key_groups, &restored)?;
+        // What a job that took late rows in had kept of sessions that are over: their results were given.
+        let mut over = Vec::new();
+        self.open.take_due(self.watermark, &mut over);
+        self.open.remove(&self.shape, &over);
         self.context = Some(context.clone());
         self.count();
         Ok(())
@@ -126,8 +132,7 @@ impl Operator for Sessions {
         let mut due = Vec::new();
         self.open.take_due(watermark.0, &mut due);
         self.due.extend(due);
-        let behind = if watermark == Watermark::MAX { watermark } else { Watermark(watermark.0.saturating_sub(1)) };
-        Ok(Some(behind))
+        Ok(Some(behind(watermark)))
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
@@ -153,6 +158,11 @@ impl Operator for Sessions {
         }
         Ok(())
     }
+}
+
+/// The time that goes on downstream: a millisecond behind, as sessions are given, until the data has ended.
+fn behind(watermark: Watermark) -> Watermark {
+    if watermark == Watermark::MAX { watermark } else { Watermark(watermark.0.saturating_sub(1)) }
 }
 
 /// Runs of rows by whether the session that each would open is over.

@@ -4,6 +4,8 @@
 //! notes which states go where; then a few calls that move all the states. A session whose number is used again gets its state
 //! whole. Must never know when sessions fire, nor what is late.
 
+mod given;
+
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, TimestampMillisecondArray};
@@ -48,6 +50,8 @@ struct Moves {
     joined: (Vec<u32>, Vec<u32>),
     /// Sessions that others are merged into, and those.
     merged: (Vec<u32>, Vec<u32>),
+    /// Sessions that begin earlier now, as they were.
+    restarted: Vec<(u32, Session)>,
 }
 
 /// The open sessions.
@@ -61,6 +65,10 @@ pub(super) struct OpenSessions {
     /// Numbers of sessions that are no more.
     free: Vec<u32>,
     ends: Ends,
+    /// Sessions that are over and wait to be forgotten, where results are given more than once.
+    closing: Ends,
+    /// Changes that take results back and wait to be asked for.
+    taken_back: Vec<Vec<ArrayRef>>,
     frozen: FrozenRows,
     saving: Option<(CheckpointId, PieceSender)>,
     /// Sessions that must be saved before they change, as they were at the barrier.
@@ -80,6 +88,8 @@ impl OpenSessions {
             set: shape.plan.accumulators(),
             free: Vec::new(),
             ends: Ends::default(),
+            closing: Ends::default(),
+            taken_back: Vec::new(),
             frozen: FrozenRows::new(),
             saving: None,
             unsaved: Vec::new(),
@@ -100,6 +110,7 @@ impl OpenSessions {
         self.keys.memory_bytes()
             + self.set.memory_bytes()
             + self.ends.memory_bytes()
+            + self.closing.memory_bytes()
             + self.frozen.memory_bytes()
             + ids * size_of::<u32>()
             + self.sessions.capacity() * size_of::<Session>()
@@ -119,6 +130,7 @@ impl OpenSessions {
         }
         self.ids = keys;
         self.send_unsaved(shape);
+        self.take_back();
         self.move_states(shape, batch)?;
         Ok(left_out)
     }
@@ -127,8 +139,12 @@ impl OpenSessions {
     pub(super) fn take_due(&mut self, time: i64, due: &mut Vec<u32>) {
         let sessions = &self.sessions;
         self.ends.take_due(time, |session| sessions[session as usize].end, due);
-        due.sort_unstable_by_key(|session| {
-            let Session { key, start, end, .. } = sessions[*session as usize];
+        self.sort(due);
+    }
+
+    fn sort(&self, sessions: &mut [u32]) {
+        sessions.sort_unstable_by_key(|session| {
+            let Session { key, start, end, .. } = self.sessions[*session as usize];
             (end, start, key)
         });
     }
@@ -274,6 +290,9 @@ impl OpenSessions {
         self.moves.joined.0.push(oldest);
         self.moves.joined.1.push(id);
         let session = &mut self.sessions[oldest as usize];
+        if part.start < session.start {
+            self.moves.restarted.push((oldest, *session));
+        }
         (session.start, session.end) = (session.start.min(part.start), end);
         self.link(part.key, newer, oldest);
         true
@@ -310,6 +329,11 @@ impl OpenSessions {
     /// The session is in no list any more.
     fn release(&mut self, session: u32) {
         self.ends.leave(session);
+        self.closing.leave(session);
+        if let Some(marks) = self.set.marks_mut() {
+            // Whoever still has its number finds nothing to be given.
+            marks.give(session);
+        }
         self.free.push(session);
     }
 
@@ -321,7 +345,7 @@ impl OpenSessions {
 
     /// Does what was noted.
     fn move_states(&mut self, shape: &Shape, batch: &Collapse) -> Result<(), EngineError> {
-        let Self { set, moves: Moves { opened, joined, merged }, keys, sessions, .. } = self;
+        let Self { set, moves: Moves { opened, joined, merged, .. }, keys, sessions, .. } = self;
         let overflowed =
             |overflow: CallOverflow<'_>| shape.overflow(overflow.call, &keys.keys(Rows::Ids(&[sessions[overflow.group].key])));
         set.resize(sessions.len());
@@ -388,6 +412,7 @@ impl Moves {
             to.clear();
             from.clear();
         }
+        self.restarted.clear();
     }
 }
 

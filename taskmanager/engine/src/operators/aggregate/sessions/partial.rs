@@ -29,6 +29,8 @@ pub(in super::super) struct Partial {
     collapse: Collapse,
     pending: Pending,
     watermark: i64,
+    /// For how long after their session rows are taken in.
+    lateness_ms: i64,
     rows_max: usize,
 }
 
@@ -40,6 +42,7 @@ impl Partial {
             shape,
             pending: Pending::default(),
             watermark: i64::MIN,
+            lateness_ms: aggregate.firing.map_or(0, |firing| firing.lateness_ms),
             rows_max: 1,
         })
     }
@@ -64,7 +67,7 @@ impl Operator for Partial {
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch)?;
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        for (rows, is_over) in runs(&bounds, self.watermark) {
+        for (rows, is_over) in runs(&bounds, self.watermark.saturating_sub(self.lateness_ms)) {
             let (keys, inputs) = (slices(&keys, rows.start, rows.len()), slices(&inputs, rows.start, rows.len()));
             let (starts, ends) = (&bounds.starts[rows.clone()], &bounds.ends[rows]);
             match is_over {

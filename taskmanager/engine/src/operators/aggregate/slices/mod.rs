@@ -159,8 +159,7 @@ impl Operator for Slices {
             let Some(Outgoing { window, cursor }) = &mut self.outgoing else { break };
             match self.stacks.next(&self.shape, cursor, rows_max - rows)? {
                 Some(merged) => {
-                    let (start, end) = window.columns(merged.rows);
-                    let window = [start, end, window.time_column(merged.rows)];
+                    let window = window.result_columns(merged.rows);
                     parts.push(self.shape.output(merged.keys.into_iter().chain(window).chain(merged.results).collect())?);
                     rows += merged.rows;
                 }

@@ -27,9 +27,17 @@ impl Series {
             WindowSpec::Running
             | WindowSpec::Tumbling { .. }
             | WindowSpec::Session { .. }
+            | WindowSpec::Count { .. }
             | WindowSpec::Same
             | WindowSpec::Global => None,
         }
+    }
+
+    /// Every window that has this slice, in order.
+    pub(in super::super) fn all(self, slice: Window) -> impl Iterator<Item = Window> {
+        std::iter::successors(self.first_after(slice, i64::MIN), move |window| {
+            self.first_after(slice, window.end.saturating_sub(1))
+        })
     }
 
     /// The last window that has this slice.
@@ -104,6 +112,9 @@ mod tests {
             let next = all.iter().filter(|window| !window.has_fired(watermark)).min();
             prop_assert_eq!(series.first_after(slice, watermark), next.copied());
             prop_assert_eq!(series.first_after(slice, i64::MAX), None);
+            let mut sorted = all.clone();
+            sorted.sort();
+            prop_assert_eq!(series.all(slice).collect::<Vec<_>>(), sorted);
             prop_assert_eq!(series.first_after(slice, i64::MIN), all.iter().min().copied());
         }
     }

@@ -1,10 +1,14 @@
 //! Operators driven as a chain drives them, against naive models.
 
+mod counts;
+mod firing_sessions;
+mod firings;
 mod partials;
 mod restore;
 mod rig;
 mod running;
 mod sessions;
 mod slices;
+mod standing;
 mod store;
 mod windows;

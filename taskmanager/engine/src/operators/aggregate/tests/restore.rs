@@ -22,7 +22,8 @@ fn aggregates() -> Vec<AggregateSpec> {
         spec(&["k"], tumbling(15), calls()[..1].to_vec()),
         spec(&["k"], sliding(15, 6, 2), calls()),
         spec(&["k"], cumulate(24, 6, 3), calls()),
-        spec(&["k"], session(5), calls()),
+        // Of equal rows of two sessions that become one, which is the first depends on how rows came in batches.
+        spec(&["k"], session(5), calls().into_iter().filter(|call| call.name != "when").collect()),
     ]
 }
 

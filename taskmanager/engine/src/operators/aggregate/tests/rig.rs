@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::array_value_to_string;
-use levada_common::aggregate_state::state_columns;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{
@@ -65,7 +64,7 @@ pub(super) fn calls() -> Vec<AggregateCall> {
 
 pub(super) fn spec(keys: &[&str], window: WindowSpec, calls: Vec<AggregateCall>) -> AggregateSpec {
     let keys = keys.iter().map(|key| (*key).into()).collect();
-    AggregateSpec { keys, window, phase: AggregatePhase::Single, calls, changelog_full: false }
+    AggregateSpec { keys, window, phase: AggregatePhase::Single, calls, changelog_full: false, firing: None }
 }
 
 pub(super) fn tumbling(size_ms: i64) -> WindowSpec {
@@ -95,12 +94,11 @@ pub(super) fn batch(rows: &[Row]) -> RecordBatch {
 fn partial_schema(aggregate: &AggregateSpec) -> StreamSchema {
     let keys = aggregate.keys.iter().map(|key| input_schema().column(key).expect("a key").clone());
     let windows = match aggregate.window {
-        WindowSpec::Running | WindowSpec::Global => vec![],
+        WindowSpec::Running | WindowSpec::Global | WindowSpec::Count { .. } => vec![],
         _ => vec!["window_start", "window_end"],
     };
     let windows = windows.into_iter().map(|name| Column::new(name, LogicalType::Timestamp, false));
-    let states = state_columns(&aggregate.calls).into_iter();
-    StreamSchema::append(keys.chain(windows).chain(states).collect())
+    StreamSchema::append(keys.chain(windows).chain(aggregate.state_columns()).collect())
 }
 
 fn operator_spec(aggregate: &AggregateSpec) -> OperatorSpec {
@@ -113,13 +111,15 @@ fn operator_spec(aggregate: &AggregateSpec) -> OperatorSpec {
         _ => {
             let keys = aggregate.keys.iter().map(|key| input_schema().column(key).expect("a key").clone());
             let windows = match aggregate.window {
-                WindowSpec::Running | WindowSpec::Global => vec![],
+                WindowSpec::Running | WindowSpec::Global | WindowSpec::Count { .. } => vec![],
                 _ => vec!["window_start", "window_end", "window_time"],
             };
             let windows = windows.into_iter().map(|name| Column::new(name, LogicalType::Timestamp, false));
             let results = aggregate.calls.iter().map(|call| Column::new(&call.name, call.result.clone(), true));
-            let changelog = aggregate.window == WindowSpec::Running;
-            StreamSchema { changelog, ..StreamSchema::append(keys.chain(windows).chain(results).collect()) }
+            StreamSchema {
+                changelog: aggregate.is_changelog(),
+                ..StreamSchema::append(keys.chain(windows).chain(results).collect())
+            }
         }
     };
     OperatorSpec {
@@ -206,6 +206,14 @@ impl Rig {
     pub(super) fn advance(&mut self, watermark: i64) {
         self.operator.advance(Watermark(watermark)).expect("time goes on");
         self.drain();
+    }
+
+    /// Processing time is this.
+    pub(super) fn tick(&mut self, time_ms: i64) {
+        if self.operator.keeps_time() {
+            self.operator.tick(time_ms).expect("it is told");
+            self.drain();
+        }
     }
 
     /// As `advance`, with the output blocked after its first batch.

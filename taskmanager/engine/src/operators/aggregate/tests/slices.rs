@@ -28,7 +28,7 @@ pub(super) fn windows() -> impl Strategy<Value = WindowSpec> {
 }
 
 /// The windows that a time is in.
-fn windows_of(window: &WindowSpec, time: i64) -> Vec<(i64, i64)> {
+pub(super) fn windows_of(window: &WindowSpec, time: i64) -> Vec<(i64, i64)> {
     match *window {
         WindowSpec::Sliding { size_ms, slide_ms, offset_ms } => {
             let last = (time - offset_ms).div_euclid(slide_ms) * slide_ms + offset_ms;

@@ -16,18 +16,18 @@ use super::windows::{Step, sorted};
 use crate::operator::RestoredState;
 
 /// What operators had in databases.
-type Databases = Vec<Arc<dyn DatabaseSnapshot>>;
+pub(super) type Databases = Vec<Arc<dyn DatabaseSnapshot>>;
 
 /// States that snapshots have in databases.
-type InDatabases = Vec<(StateMeta, Arc<dyn DatabaseSnapshot>)>;
+pub(super) type InDatabases = Vec<(StateMeta, Arc<dyn DatabaseSnapshot>)>;
 
-fn everything() -> KeyGroupRange {
+pub(super) fn everything() -> KeyGroupRange {
     KeyGroupRange::all(MAX_PARALLELISM)
 }
 
 /// An operator in front of a store, with an overlay of so many bytes, that is asked so often in vain for each seal. It starts from
 /// what `databases` and `restored` had.
-fn before(
+pub(super) fn before(
     aggregate: &AggregateSpec,
     memory: (usize, u32),
     range: KeyGroupRange,
@@ -40,7 +40,7 @@ fn before(
 }
 
 /// The databases of a snapshot, and the rest of its states.
-fn split_parts(parts: Vec<StatePart>) -> (InDatabases, Vec<StatePart>) {
+pub(super) fn split_parts(parts: Vec<StatePart>) -> (InDatabases, Vec<StatePart>) {
     let (mut databases, mut others) = (Vec::new(), Vec::new());
     for part in parts {
         match part.contents {
@@ -49,6 +49,11 @@ fn split_parts(parts: Vec<StatePart>) -> (InDatabases, Vec<StatePart>) {
         }
     }
     (databases, others)
+}
+
+/// A state of a snapshot that is in a database.
+pub(super) fn as_part(meta: StateMeta, database: Arc<dyn DatabaseSnapshot>) -> StatePart {
+    StatePart { meta, contents: Contents::Database(database) }
 }
 
 /// The rows of the keyed states among these.
@@ -92,7 +97,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 }
 
 /// Bytes of the overlay and how lazy the store is.
-fn memory() -> impl Strategy<Value = (usize, u32)> {
+pub(super) fn memory() -> impl Strategy<Value = (usize, u32)> {
     (prop_oneof![Just(0), 1usize..20_000, 20_000usize..400_000], 0u32..4)
 }
 
@@ -203,7 +208,7 @@ proptest! {
             after.iter().for_each(|step| act(&mut rig, step, &mut time, range(subtask, parallelism.0)));
             while rig.background() {}
             if as_rows {
-                let parts = of_subtask.into_iter().map(|(meta, database)| StatePart { meta, contents: Contents::Database(database) });
+                let parts = of_subtask.into_iter().map(|(meta, database)| as_part(meta, database));
                 states.extend(store(parts.collect(), || rig.background()));
             } else {
                 databases.extend(of_subtask.into_iter().map(|(_, database)| database));

@@ -57,6 +57,11 @@ impl Operator for Windows {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
         self.panes.open(&self.shape, context, &restored)?;
+        // What a job that took late rows in had kept of windows that are over: their results were given.
+        while let Some(pane) = self.panes.pop_fired(&self.shape, self.watermark)? {
+            self.emission.push(pane);
+            while self.emission.next(&self.shape, &mut self.panes, context.batch_rows_max, result_columns)?.is_some() {}
+        }
         self.context = Some(context.clone());
         Ok(())
     }
@@ -117,7 +122,5 @@ impl Operator for Windows {
 }
 
 fn result_columns(window: Window, groups: &GroupTable, rows: Rows<'_>) -> Vec<ArrayRef> {
-    let (start, end) = window.columns(rows.len());
-    let time = window.time_column(rows.len());
-    groups.keys(rows).into_iter().chain([start, end, time]).chain(groups.read(rows)).collect()
+    groups.keys(rows).into_iter().chain(window.result_columns(rows.len())).chain(groups.read(rows)).collect()
 }

@@ -1,0 +1,59 @@
+//! When a window gives results, where it does not give them once, when time has passed its end.
+
+use serde::{Deserialize, Serialize};
+
+use super::AggregateSpec;
+use crate::types::{Column, LogicalType};
+
+/// When a window gives results beside the one time at which it is over. What is given is always what has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FiringSpec {
+    /// While the window is open; `None` = not.
+    pub early: Option<Trigger>,
+    /// How far time may be past the window's end with rows still taken in, in milliseconds of event time.
+    pub lateness_ms: i64,
+    /// Once the window is over; `None` = with each batch.
+    pub late: Option<Trigger>,
+    /// Whether a result is over all rows of the window so far, and replaces the one before; where not, it is over the rows since
+    /// the one before, and rows that were given are forgotten.
+    pub accumulate: bool,
+}
+
+/// What makes a window give results; at least one is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trigger {
+    /// So much processing time has passed, in milliseconds, at least 1: whatever has changed is given.
+    pub every_ms: Option<i64>,
+    /// A group has taken in so many rows since it was last given, at least 1: that group is given.
+    pub rows: Option<u32>,
+}
+
+impl FiringSpec {
+    /// The state of a group beside its aggregates: rows taken in since it was last given (INT64), and whether it was (BOOLEAN).
+    pub fn state_columns() -> [Column; 2] {
+        [Column::new(Self::ROWS_COLUMN, LogicalType::Int64, false), Column::new(Self::GIVEN_COLUMN, LogicalType::Boolean, false)]
+    }
+
+    /// Whether a state's column of this name is one of `state_columns`.
+    pub fn is_state_column(name: &str) -> bool {
+        [Self::ROWS_COLUMN, Self::GIVEN_COLUMN].contains(&name)
+    }
+
+    /// The triggers.
+    pub fn triggers(&self) -> impl Iterator<Item = Trigger> {
+        self.early.into_iter().chain(self.late)
+    }
+
+    const ROWS_COLUMN: &str = "firing.rows";
+    const GIVEN_COLUMN: &str = "firing.given";
+}
+
+impl AggregateSpec {
+    /// Whether results replace earlier ones.
+    pub fn is_changelog(&self) -> bool {
+        match &self.firing {
+            Some(firing) => firing.accumulate,
+            None => self.window == super::WindowSpec::Running,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Snapshots of chunks, and restores from them.
+//!
+//! A chunk is saved as it was at the barrier: before it grows or goes, or by the cursor. Its number tells it from the others of its
+//! group, so that they are put into their order again.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::Int64Type;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::CheckpointId;
+use levada_common::keys::KeyGroupRange;
+use levada_state::bits::Bits;
+use levada_state::snapshot::{PieceSender, StateMeta, StatePart, pieces};
+
+use super::super::super::panes::BACKGROUND_ROWS;
+use super::super::super::restore::{refuse, restored_rows};
+use super::*;
+use crate::operator::RestoredState;
+
+/// The snapshot that may be running.
+#[derive(Debug, Default)]
+pub(super) struct Saving {
+    running: Option<(CheckpointId, PieceSender)>,
+    /// Chunks that must be saved before they change, as they were at the barrier.
+    unsaved: Vec<(u32, Chunk)>,
+}
+
+impl Saving {
+    /// Notes a chunk that is going to change, if a running snapshot has still to save it.
+    pub(super) fn touch(&mut self, frozen: &mut FrozenRows, id: u32, chunk: Chunk) {
+        if frozen.take(id) {
+            self.unsaved.push((id, chunk));
+        }
+    }
+}
+
+impl Chunks {
+    /// The synchronous part of a snapshot. One that is still running is finished first.
+    pub(in super::super) fn snapshot(&mut self, shape: &Shape, checkpoint: CheckpointId) -> StatePart {
+        while self.saving.running.is_some() {
+            self.save(shape);
+        }
+        let mut live = Bits::ones(self.chunks.len());
+        self.free.iter().for_each(|free| live.clear(*free));
+        self.frozen.resize(self.chunks.len());
+        self.frozen.freeze_these(live.words());
+        let (sender, reader) = pieces();
+        self.saving.running = Some((checkpoint, sender));
+        self.save(shape);
+        let schema = Arc::clone(&shape.state);
+        let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
+        StatePart { meta, contents: reader.into() }
+    }
+
+    /// Saves a further piece of a running snapshot, none while the background has enough to do; answers whether more remain.
+    pub(in super::super) fn save_next(&mut self, shape: &Shape) -> bool {
+        match &self.saving.running {
+            None => return false,
+            Some((checkpoint, sender)) if sender.is_abandoned() => self.abandon(*checkpoint),
+            Some((_, sender)) if sender.is_full() => {}
+            Some(_) => self.save(shape),
+        }
+        self.saving.running.is_some()
+    }
+
+    /// Gives the snapshot of this checkpoint up, if it is running.
+    pub(in super::super) fn abandon(&mut self, checkpoint: CheckpointId) {
+        if self.saving.running.take_if(|(running, _)| *running == checkpoint).is_some() {
+            self.frozen.abandon();
+        }
+    }
+
+    /// Takes what was in the snapshot that the task starts from.
+    pub(in super::super) fn restore(
+        &mut self,
+        shape: &Shape,
+        key_groups: KeyGroupRange,
+        restored: &[RestoredState],
+    ) -> Result<(), EngineError> {
+        let mut found = Vec::new();
+        for mut rows in restored_rows(shape, key_groups, restored)? {
+            let counts = rows.states.split_off(rows.states.len() - 2);
+            let [numbers, lengths] = [0, 1].map(|at| counts[at].as_primitive::<Int64Type>().values().clone());
+            self.intern(&rows.keys, rows.rows);
+            if rows.keys.is_empty() {
+                self.ids = vec![0; rows.rows];
+            }
+            for (row, group) in self.ids.iter().enumerate() {
+                let fits = u32::try_from(lengths[row]).ok().filter(|length| (1..=self.lengths.chunk_rows).contains(length));
+                let length = fits.ok_or_else(|| {
+                    let reason = format!("it has {} rows in a chunk of {}", lengths[row], self.lengths.chunk_rows);
+                    refuse(shape, shape.state_name(), reason)
+                })?;
+                found.push((*group, numbers[row], length, self.chunks.len() as u32));
+                self.chunks.push(Chunk { group: *group, newer: NONE, number: numbers[row], rows: length });
+            }
+            let ids: Vec<u32> = ((self.chunks.len() - rows.rows) as u32..self.chunks.len() as u32).collect();
+            self.set.resize(self.chunks.len());
+            self.set.assign(&ids, &rows.states);
+        }
+        self.frozen.resize(self.chunks.len());
+        found.sort_unstable();
+        found.into_iter().try_for_each(|(group, _, rows, id)| self.link_restored(shape, group, rows, id))
+    }
+
+    /// Puts a restored chunk behind those of its group.
+    ///
+    /// Errors: its window would be full already, or a chunk before it is not.
+    fn link_restored(&mut self, shape: &Shape, group: u32, rows: u32, id: u32) -> Result<(), EngineError> {
+        let of_group = &mut self.groups[group as usize];
+        let newest = self.chunks.get(of_group.newest as usize);
+        let follows_full = newest.is_none_or(|chunk| chunk.rows == self.lengths.chunk_rows);
+        of_group.chunks += 1;
+        let is_full = of_group.chunks == self.lengths.window_chunks && rows == self.lengths.chunk_rows;
+        if !follows_full || is_full || of_group.chunks > self.lengths.window_chunks {
+            let reason =
+                "it has chunks of rows that are not those of this window; restore with the window's size and slide as they were";
+            return Err(refuse(shape, shape.state_name(), reason));
+        }
+        match of_group.newest {
+            NONE => of_group.oldest = id,
+            newest => self.chunks[newest as usize].newer = id,
+        }
+        of_group.newest = id;
+        Ok(())
+    }
+
+    /// Sends what must be saved before it changes.
+    pub(super) fn send_unsaved(&mut self, shape: &Shape) {
+        if self.saving.unsaved.is_empty() {
+            return;
+        }
+        let (ids, chunks): (Vec<u32>, Vec<Chunk>) = self.saving.unsaved.drain(..).unzip();
+        if let Some((_, sender)) = &self.saving.running {
+            sender.send(self.piece(shape, &ids, &chunks));
+        }
+    }
+
+    /// Saves further chunks as one piece.
+    fn save(&mut self, shape: &Shape) {
+        let Some((checkpoint, sender)) = self.saving.running.take() else { return };
+        let mut ids = Vec::new();
+        self.frozen.take_next(BACKGROUND_ROWS, &mut ids);
+        let chunks: Vec<Chunk> = ids.iter().map(|id| self.chunks[*id as usize]).collect();
+        sender.send(self.piece(shape, &ids, &chunks));
+        match self.frozen.is_running() {
+            true => self.saving.running = Some((checkpoint, sender)),
+            false => sender.finish(),
+        }
+    }
+
+    /// The saved rows of these chunks, which were like this.
+    fn piece(&self, shape: &Shape, ids: &[u32], chunks: &[Chunk]) -> RecordBatch {
+        let groups: Vec<u32> = chunks.iter().map(|chunk| chunk.group).collect();
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(chunks.iter().map(|chunk| chunk.number)));
+        let lengths: ArrayRef = Arc::new(Int64Array::from_iter_values(chunks.iter().map(|chunk| i64::from(chunk.rows))));
+        let columns = self.keys.keys(Rows::Ids(&groups)).into_iter().chain(self.set.states(Rows::Ids(ids)));
+        let columns = columns.chain([numbers, lengths]).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(ids.len()));
+        RecordBatch::try_new_with_options(Arc::clone(&shape.pieces), columns, &options).expect("states have the planned columns")
+    }
+}

@@ -1,0 +1,269 @@
+//! Aggregates in session windows that give results more than once, as changes.
+//!
+//! A session stays until no row can join it any more. Must never know processing time beyond what `tick` says.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::CheckpointId;
+use levada_common::plan::{AggregateSpec, FiringSpec, OperatorSpec, Trigger};
+use levada_common::time::Watermark;
+use levada_state::bits::Bits;
+use levada_state::snapshot::StatePart;
+
+use super::super::pending::Pending;
+use super::super::shape::Shape;
+use super::super::updating::Timer;
+use super::collapse::Collapse;
+use super::open_sessions::OpenSessions;
+use super::source::Source;
+use super::{behind, runs, slices};
+use crate::error::EngineError;
+use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::event_time::{restored_watermark, watermark_part};
+
+/// Sessions on their way out: only those that have changed since they were given are.
+#[derive(Debug)]
+enum Job {
+    /// They stay.
+    Give(Vec<u32>),
+    /// They are forgotten.
+    Forget(Vec<u32>),
+}
+
+impl Job {
+    fn sessions(&self) -> &[u32] {
+        let (Self::Give(sessions) | Self::Forget(sessions)) = self;
+        sessions
+    }
+}
+
+/// An aggregation in session windows that give results more than once.
+///
+/// Shape of the output: `_op` and the columns of `Sessions`; a changelog by keys and `window_start`. A session's first result is an
+/// insert, an update replaces the one before, and a result whose session begins earlier now or is part of another is taken back (with
+/// the values that the session had last). At most one change a session and firing. A row that would open a session which is closed is
+/// late.
+#[derive(Debug)]
+pub(in super::super) struct UpdatingSessions {
+    shape: Arc<Shape>,
+    firing: FiringSpec,
+    source: Source,
+    collapse: Collapse,
+    open: OpenSessions,
+    jobs: VecDeque<Job>,
+    pending: Pending,
+    /// Sessions that may have something to be given.
+    touched: Bits,
+    early: Timer,
+    late: Timer,
+    watermark: i64,
+    context: Option<OperatorContext>,
+}
+
+impl UpdatingSessions {
+    pub(in super::super) fn new(
+        shape: Arc<Shape>,
+        firing: FiringSpec,
+        spec: &OperatorSpec,
+        aggregate: &AggregateSpec,
+    ) -> Result<Self, EngineError> {
+        Ok(Self {
+            source: Source::new(spec, aggregate).map_err(|message| shape.invariant(message))?,
+            collapse: Collapse::new(&shape),
+            open: OpenSessions::new(&shape),
+            shape,
+            jobs: VecDeque::new(),
+            pending: Pending::default(),
+            touched: Bits::default(),
+            early: Timer::of(firing.early),
+            late: Timer::of(firing.late),
+            firing,
+            watermark: i64::MIN,
+            context: None,
+        })
+    }
+
+    fn context(&self) -> &OperatorContext {
+        self.context.as_ref().expect("an operator is opened first")
+    }
+
+    /// The time up to which sessions are closed.
+    fn closed(&self) -> i64 {
+        self.watermark.saturating_sub(self.firing.lateness_ms)
+    }
+
+    fn count(&self) {
+        let (metrics, bytes) = (&self.context().metrics, self.open.memory_bytes() + self.collapse.memory_bytes());
+        metrics.state_keys.store(self.open.len() as u64, Ordering::Relaxed);
+        metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// What the last batch of parts has changed: what was taken back goes out, and what is to be given at once.
+    fn note_changes(&mut self) -> Result<(), EngineError> {
+        for columns in self.open.drain_taken_back() {
+            self.pending.push(self.shape.output(columns)?);
+        }
+        let touched: Vec<u32> = self.open.touched().collect();
+        let mut due = Vec::new();
+        for session in touched {
+            self.touched.set(session);
+            self.open.place_in_time(session, self.watermark);
+            let is_over = self.open.is_over(session, self.watermark);
+            let trigger = if is_over { self.firing.late } else { self.firing.early };
+            let rows = match trigger {
+                None => is_over.then_some(1),
+                Some(Trigger { rows, .. }) => rows.map(i64::from),
+            };
+            if rows.is_some_and(|rows| self.open.rows(session) >= rows) {
+                due.push(session);
+            }
+        }
+        if !due.is_empty() {
+            self.jobs.push_back(Job::Give(due));
+        }
+        Ok(())
+    }
+
+    /// Gives what has changed of the sessions that are over, or of those that are not.
+    fn give_touched(&mut self, over: bool) {
+        let due: Vec<u32> = self.touched.rows().filter(|session| self.open.is_over(*session, self.watermark) == over).collect();
+        due.iter().for_each(|session| self.touched.clear(*session));
+        if !due.is_empty() {
+            self.jobs.push_back(Job::Give(due));
+        }
+    }
+
+    /// The next sessions of the first job, at most `rows_max`, and whether they are forgotten.
+    fn next_sessions(&mut self, rows_max: usize) -> Option<(Vec<u32>, bool)> {
+        loop {
+            let (sessions, forget) = match self.jobs.front_mut()? {
+                Job::Give(sessions) => (sessions, false),
+                Job::Forget(sessions) => (sessions, true),
+            };
+            if sessions.is_empty() {
+                self.jobs.pop_front();
+                continue;
+            }
+            let rest = sessions.split_off(sessions.len().min(rows_max));
+            return Some((std::mem::replace(sessions, rest), forget));
+        }
+    }
+}
+
+impl Operator for UpdatingSessions {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.source.open(&context.metrics);
+        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
+        self.open.restore(&self.shape, context.key_groups, &restored)?;
+        for session in self.open.restored() {
+            self.touched.set(session);
+            self.open.place_in_time(session, self.watermark);
+        }
+        self.context = Some(context.clone());
+        self.count();
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let (batch, bounds) = self.source.read(batch)?;
+        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
+        let mut late = 0;
+        for (rows, is_closed) in runs(&bounds, self.closed()) {
+            // Rows whose own session would be closed come in one by one: whether one is late depends on those before it.
+            let step = if is_closed { 1 } else { rows.len() };
+            for first in rows.step_by(step) {
+                let (starts, ends) = (&bounds.starts[first..first + step], &bounds.ends[first..first + step]);
+                let (keys, inputs) = (slices(&keys, first, step), slices(&inputs, first, step));
+                self.collapse.take(&self.shape, &keys, starts, ends, &inputs)?;
+                late += self.open.join(&self.shape, &self.collapse, !is_closed)?;
+                self.note_changes()?;
+            }
+        }
+        if late > 0 {
+            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
+        }
+        self.count();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let rows_max = self.context().batch_rows_max;
+        if let Some(batch) = self.pending.pop(rows_max) {
+            return Ok(Some(batch));
+        }
+        while let Some((sessions, forget)) = self.next_sessions(rows_max) {
+            let mut due = sessions.clone();
+            let mut seen = Bits::default();
+            due.retain(|session| self.open.is_due(*session) && seen.set(*session));
+            let columns = (!due.is_empty()).then(|| self.open.give(&self.shape, &due));
+            if forget {
+                sessions.iter().for_each(|session| self.touched.clear(*session));
+                self.open.remove(&self.shape, &sessions);
+                self.count();
+            }
+            if let Some(columns) = columns {
+                return self.shape.output(columns).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn has_output(&self) -> bool {
+        !self.jobs.is_empty() || !self.pending.is_empty()
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        // After a restore the sources' time starts anew; what has fired stays fired.
+        self.watermark = self.watermark.max(watermark.0);
+        let mut over = Vec::new();
+        self.open.take_due(self.watermark, &mut over);
+        over.iter().for_each(|session| self.open.place_in_time(*session, self.watermark));
+        let mut closed = Vec::new();
+        self.open.take_closing(self.closed(), &mut closed);
+        let jobs = [Job::Forget(closed), Job::Give(if self.firing.lateness_ms > 0 { over } else { Vec::new() })];
+        self.jobs.extend(jobs.into_iter().filter(|job| !job.sessions().is_empty()));
+        Ok(Some(behind(watermark)))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.early.is_set() || self.late.is_set()
+    }
+
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        if self.early.is_due(time_ms) {
+            self.give_touched(false);
+        }
+        if self.late.is_due(time_ms) {
+            self.give_touched(true);
+        }
+        let pending = self.has_output().then_some(time_ms);
+        Ok(pending.or_else(|| self.early.next().into_iter().chain(self.late.next()).min()))
+    }
+
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        if finished {
+            return Ok(Vec::new());
+        }
+        let mut parts = vec![self.open.snapshot(&self.shape, checkpoint)];
+        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        Ok(parts)
+    }
+
+    fn background(&mut self) -> Result<bool, EngineError> {
+        Ok(self.open.save_next(&self.shape))
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        self.advance(Watermark::MAX).map(|_| ())
+    }
+
+    fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        if !completed {
+            self.open.abandon(checkpoint);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! Aggregates in windows that give results more than once: early, on time and late, as changes or in parts.
+//!
+//! A pane stays until no row can come for it any more. Each of its groups knows how many rows it has taken in since it was last given,
+//! and whether it was; what is given is only what has changed. Windows that overlap have panes of their own here, each with all of its
+//! rows: what was given of one says nothing of another. Must never know processing time beyond what `tick` says.
+//! Invariant: the changes add up to what a window gives that fires once, over all rows that were not late.
+
+mod giving;
+mod timer;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::ArrayRef;
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::CheckpointId;
+use levada_common::plan::{FiringSpec, Trigger};
+use levada_common::time::Watermark;
+use levada_state::snapshot::StatePart;
+
+use super::panes::{OpenPanes, Window};
+use super::shape::Shape;
+use super::slices::Series;
+use super::windows::Split;
+use crate::error::EngineError;
+use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::event_time::{restored_watermark, watermark_part};
+use giving::{Giving, Job};
+
+pub(super) use timer::Timer;
+
+/// An aggregation whose windows give results more than once.
+///
+/// Shape of the output: keys, the window's bounds where it has any, aggregates. Where results accumulate it is a changelog by keys and
+/// bounds: an insert is a group's first result, an update replaces the one before; at most one change a group and firing. Where they do
+/// not it is append, and each row is over the rows since the group's last one. A row is late when none of its windows is kept any more.
+#[derive(Debug)]
+pub(super) struct Updating {
+    shape: Arc<Shape>,
+    firing: FiringSpec,
+    /// Where windows overlap: which of them a slice is in.
+    series: Option<Series>,
+    panes: OpenPanes,
+    giving: Giving,
+    /// Windows that may have something to be given.
+    touched: BTreeSet<Window>,
+    early: Timer,
+    late: Timer,
+    ids: Vec<u32>,
+    watermark: i64,
+    context: Option<OperatorContext>,
+}
+
+impl Updating {
+    pub(super) fn new(shape: Arc<Shape>, firing: FiringSpec, series: Option<Series>) -> Self {
+        Self {
+            giving: Giving::new(Arc::clone(&shape), firing.accumulate),
+            shape,
+            series,
+            panes: OpenPanes::default(),
+            touched: BTreeSet::new(),
+            early: Timer::of(firing.early),
+            late: Timer::of(firing.late),
+            firing,
+            ids: Vec::new(),
+            watermark: i64::MIN,
+            context: None,
+        }
+    }
+
+    fn context(&self) -> &OperatorContext {
+        self.context.as_ref().expect("an operator is opened first")
+    }
+
+    /// Whether no row of the window is taken in any more.
+    fn is_closed(&self, window: Window) -> bool {
+        window.has_fired(self.watermark.saturating_sub(self.firing.lateness_ms))
+    }
+
+    /// The windows of a slice that take rows in; the slice itself where windows do not overlap.
+    fn windows(&self, slice: Window) -> Vec<Window> {
+        match self.series {
+            None => [slice].into_iter().filter(|window| !self.is_closed(*window)).collect(),
+            Some(series) => series.all(slice).filter(|window| !self.is_closed(*window)).collect(),
+        }
+    }
+
+    /// Takes rows into a window, and notes which of its groups are to be given for it at once.
+    fn take(&mut self, window: Window, keys: &[ArrayRef], inputs: &[ArrayRef], rows: usize) -> Result<(), EngineError> {
+        self.panes.intern(&self.shape, window, keys, rows, &mut self.ids)?;
+        match self.firing.accumulate {
+            true => self.panes.take_in(&self.shape, window, &self.ids, inputs, rows)?,
+            false => self.panes.take_in_anew(&self.shape, window, &self.ids, inputs, rows)?,
+        }
+        self.touched.insert(window);
+        let is_over = window.has_fired(self.watermark);
+        match if is_over { self.firing.late } else { self.firing.early } {
+            None if is_over && self.firing.accumulate => self.give_these(window, 1),
+            None if is_over => self.giving.push(Job::Last(window)),
+            Some(Trigger { rows: Some(rows), .. }) => self.give_these(window, i64::from(rows)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Gives the groups of the batch that have taken in so many rows since they were given.
+    fn give_these(&mut self, window: Window, rows: i64) {
+        let Some(marks) = self.panes.pane(window).and_then(|pane| pane.groups.marks()) else { return };
+        let mut ids: Vec<u32> = self.ids.iter().copied().filter(|id| marks.rows(*id) >= rows).collect();
+        if !ids.is_empty() {
+            ids.sort_unstable();
+            ids.dedup();
+            self.giving.push(Job::These(window, ids));
+        }
+    }
+
+    /// Gives what has changed in the windows that are over, or in those that are not.
+    fn give_touched(&mut self, over: bool) {
+        let watermark = self.watermark;
+        let due: Vec<Window> = self.touched.extract_if(.., |window| window.has_fired(watermark) == over).collect();
+        due.into_iter().for_each(|window| self.give(window));
+    }
+
+    fn give(&mut self, window: Window) {
+        self.giving.push(if self.firing.accumulate { Job::All(window) } else { Job::Last(window) });
+    }
+}
+
+impl Operator for Updating {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
+        self.panes.open(&self.shape, context, &restored)?;
+        self.touched = self.panes.known(i64::MIN, i64::MAX);
+        self.context = Some(context.clone());
+        Ok(())
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready(&self.shape)
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
+        let splits = match &self.shape.windows {
+            None => vec![(Window::WHOLE, Split::All)],
+            Some(source) => source.split(&batch).map_err(|reason| self.shape.invariant(reason))?,
+        };
+        let mut late = 0;
+        for (slice, split) in splits {
+            let (rows, windows) = (split.rows(batch.num_rows()), self.windows(slice));
+            if windows.is_empty() {
+                late += rows as u64;
+                continue;
+            }
+            let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
+            let inputs = split.columns(&inputs).map_err(|source| self.shape.kernel(source))?;
+            for window in windows {
+                self.take(window, &keys, &inputs, rows)?;
+            }
+        }
+        if late > 0 {
+            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
+        }
+        self.panes.count(self.context());
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let rows_max = self.context().batch_rows_max;
+        let batch = self.giving.next(&mut self.panes, rows_max)?;
+        if batch.is_none() {
+            // Only now: what waits to be given is known by its place in memory.
+            self.panes.make_room(&self.shape)?;
+            self.panes.count(self.context());
+        }
+        Ok(batch)
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        // After a restore the sources' time starts anew; what has fired stays fired.
+        let before = self.watermark;
+        self.watermark = before.max(watermark.0);
+        let closed = self.watermark.saturating_sub(self.firing.lateness_ms).saturating_add(1);
+        for window in self.panes.known(i64::MIN, closed) {
+            self.touched.remove(&window);
+            self.giving.push(Job::Last(window));
+        }
+        for window in self.panes.known(closed.max(before.saturating_add(1)), self.watermark.saturating_add(1)) {
+            self.touched.remove(&window);
+            self.give(window);
+        }
+        Ok(Some(watermark))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.early.is_set() || self.late.is_set()
+    }
+
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        if self.early.is_due(time_ms) {
+            self.give_touched(false);
+        }
+        if self.late.is_due(time_ms) {
+            self.give_touched(true);
+        }
+        let pending = self.giving.has_jobs().then_some(time_ms);
+        Ok(pending.or_else(|| self.early.next().into_iter().chain(self.late.next()).min()))
+    }
+
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        if finished {
+            return Ok(Vec::new());
+        }
+        let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
+        if self.shape.is_windowed {
+            parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        }
+        Ok(parts)
+    }
+
+    fn background(&mut self) -> Result<bool, EngineError> {
+        self.panes.background(&self.shape)
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        self.advance(Watermark::MAX)?;
+        if !self.shape.is_windowed {
+            if self.shape.key_types.is_empty() && self.firing.accumulate {
+                // The one group is there even where no row has made it.
+                self.panes.intern(&self.shape, Window::WHOLE, &[], 1, &mut self.ids)?;
+            }
+            self.giving.push(Job::Last(Window::WHOLE));
+        }
+        Ok(())
+    }
+
+    fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        if !completed {
+            self.panes.abandon(checkpoint);
+        }
+        Ok(())
+    }
+}
