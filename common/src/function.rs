@@ -53,6 +53,17 @@ impl fmt::Display for FunctionKind {
     }
 }
 
+/// An output of a function beside its main one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SideDeclaration {
+    /// Its name: other nodes read it as `node/name`.
+    pub name: String,
+    /// Its columns, in order.
+    pub columns: Vec<Column>,
+    /// The column that is event time; as with the main output, each row's is at least the watermark under which it is given.
+    pub event_time: Option<String>,
+}
+
 /// A function's declaration: what it takes, what it gives, what it keeps.
 ///
 /// Shape: a batch that it is given has at least the columns of `inputs`, found by name. What it gives has the columns of
@@ -77,6 +88,9 @@ pub struct FunctionDeclaration {
     pub outputs: Vec<Column>,
     /// The output column that is event time: each row's is at least the watermark under which the row is given.
     pub event_time: Option<String>,
+    /// Its outputs beside that one, by name.
+    #[serde(default)]
+    pub sides: Vec<SideDeclaration>,
     /// Whether it sets timers of event time.
     pub event_timers: bool,
     /// Whether it sets timers of processing time.
@@ -100,6 +114,7 @@ impl FunctionDeclaration {
             keys_first: matches!(kind, Reduce | Fold | Aggregate),
             outputs: Vec::new(),
             event_time: None,
+            sides: Vec::new(),
             event_timers: false,
             processing_timers: false,
             states: Vec::new(),
@@ -155,6 +170,35 @@ impl FunctionDeclaration {
         self
     }
 
+    /// Gives a column of the output `side` beside the main one, never null. The first one declares the output.
+    #[must_use]
+    pub fn side_output(mut self, side: &str, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.side(side).columns.push(Column::new(name, ty, false));
+        self
+    }
+
+    /// Gives a column of the output `side` in which there may be nulls.
+    #[must_use]
+    pub fn nullable_side_output(mut self, side: &str, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.side(side).columns.push(Column::new(name, ty, true));
+        self
+    }
+
+    /// The column `name` of the output `side` is event time.
+    #[must_use]
+    pub fn side_event_time(mut self, side: &str, name: impl Into<String>) -> Self {
+        self.side(side).event_time = Some(name.into());
+        self
+    }
+
+    fn side(&mut self, name: &str) -> &mut SideDeclaration {
+        let at = self.sides.iter().position(|side| side.name == name).unwrap_or_else(|| {
+            self.sides.push(SideDeclaration { name: name.into(), columns: Vec::new(), event_time: None });
+            self.sides.len() - 1
+        });
+        &mut self.sides[at]
+    }
+
     /// Sets timers of event time.
     #[must_use]
     pub fn event_timers(mut self) -> Self {
@@ -183,30 +227,25 @@ impl FunctionDeclaration {
         }
         let lists =
             [("input", Some(&self.inputs)), ("broadcast input", self.broadcast.as_ref()), ("output", Some(&self.outputs))];
-        for (what, columns) in lists.into_iter().filter_map(|(what, columns)| Some((what, columns?))) {
-            if columns.len() > COLUMNS_MAX {
-                return Some(format!("it has {} {what} columns; at most {COLUMNS_MAX} are allowed", columns.len()));
-            }
-            let mut seen = BTreeSet::new();
-            for Column { name, .. } in columns {
-                if name == OP_COLUMN {
-                    return Some(format!("the {what} column name \"{OP_COLUMN}\" is reserved for changelogs"));
-                }
-                if !seen.insert(name) {
-                    return Some(format!("the {what} column \"{name}\" is declared twice"));
-                }
-            }
+        let lists = lists.into_iter().filter_map(|(what, columns)| Some((what.to_string(), columns?)));
+        let sides = self.sides.iter().map(|side| (format!("output \"{}\"", side.name), &side.columns));
+        if let Some(defect) = lists.chain(sides).find_map(|(what, columns)| columns_defect(&what, columns)) {
+            return Some(defect);
         }
         if self.outputs.is_empty() {
             return Some("it declares no output column".into());
         }
-        if let Some(time) = &self.event_time {
-            let column = self.outputs.iter().find(|column| column.name == *time);
-            let fits = |column: &Column| matches!(column.ty, LogicalType::Timestamp | LogicalType::Int64) && !column.nullable;
-            if !column.is_some_and(fits) {
-                return Some(format!(
-                    "its event time \"{time}\" is no output column of type TIMESTAMP or INT64 that is never null"
-                ));
+        let main = self.event_time.as_ref().map(|time| (time, "", &self.outputs));
+        let sides = self.sides.iter().filter_map(|side| Some((side.event_time.as_ref()?, side.name.as_str(), &side.columns)));
+        if let Some(defect) = main.into_iter().chain(sides).find_map(|(time, side, columns)| time_defect(time, side, columns)) {
+            return Some(defect);
+        }
+        for side in &self.sides {
+            if let Some(defect) = Uid::defect(&side.name) {
+                return Some(format!("its output \"{}\": {defect}", side.name));
+            }
+            if side.columns.is_empty() {
+                return Some(format!("its output \"{}\" has no column", side.name));
             }
         }
         if !self.keyed && (self.event_timers || self.processing_timers) {
@@ -216,8 +255,11 @@ impl FunctionDeclaration {
     }
 
     fn kind_defect(&self) -> Option<String> {
-        use FunctionKind::{BroadcastProcess, FlatMap};
+        use FunctionKind::{Aggregate, BroadcastProcess, FlatMap, Fold, Reduce};
         let kind = self.kind;
+        if let (Reduce | Fold | Aggregate, Some(side)) = (kind, self.sides.first()) {
+            return Some(format!("a {kind} gives a row for each that it takes, and has no output \"{}\"", side.name));
+        }
         match (kind, self.keyed) {
             (FlatMap, true) => return Some(format!("a {kind} takes no key")),
             (FlatMap | BroadcastProcess, _) | (_, true) => {}
@@ -236,6 +278,32 @@ impl FunctionDeclaration {
     }
 }
 
+/// Why these cannot be the columns of an input or output.
+fn columns_defect(what: &str, columns: &[Column]) -> Option<String> {
+    if columns.len() > COLUMNS_MAX {
+        return Some(format!("it has {} {what} columns; at most {COLUMNS_MAX} are allowed", columns.len()));
+    }
+    let mut seen = BTreeSet::new();
+    columns.iter().find_map(|Column { name, .. }| {
+        if name == OP_COLUMN {
+            Some(format!("the {what} column name \"{OP_COLUMN}\" is reserved for changelogs"))
+        } else if !seen.insert(name) {
+            Some(format!("the {what} column \"{name}\" is declared twice"))
+        } else {
+            None
+        }
+    })
+}
+
+/// Why `time` cannot be the event time of an output; `side` is its name, empty for the main one.
+fn time_defect(time: &str, side: &str, columns: &[Column]) -> Option<String> {
+    let column = columns.iter().find(|column| column.name == time);
+    let fits = |column: &Column| matches!(column.ty, LogicalType::Timestamp | LogicalType::Int64) && !column.nullable;
+    let of = if side.is_empty() { String::new() } else { format!(" of its output \"{side}\"") };
+    let reason = format!("its event time \"{time}\"{of} is no output column of type TIMESTAMP or INT64 that is never null");
+    (!column.is_some_and(fits)).then_some(reason)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,7 +317,8 @@ mod tests {
 
     #[test]
     fn a_good_declaration_survives_its_way() {
-        let declaration = good().event_timers().options(["limit"]);
+        let side = |declaration: FunctionDeclaration| declaration.side_output("late", "at", LogicalType::Timestamp);
+        let declaration = side(good()).side_event_time("late", "at").event_timers().options(["limit"]);
         assert_eq!(declaration.defect(), None);
         let json = serde_json::to_string(&declaration).unwrap();
         assert_eq!(serde_json::from_str::<FunctionDeclaration>(&json).unwrap(), declaration);
@@ -265,6 +334,12 @@ mod tests {
             (good().output("_op", LogicalType::Int64), "reserved"),
             (good().nullable_output("b", LogicalType::Int64).event_time("b"), "its event time \"b\""),
             (good().event_time("none"), "its event time \"none\""),
+            (good().side_output("a/b", "x", LogicalType::Int64), "must not contain /"),
+            (good().side_event_time("late", "x"), "its event time \"x\" of its output \"late\""),
+            (
+                good().side_output("s", "x", LogicalType::Int64).side_output("s", "x", LogicalType::Int64),
+                "\"x\" is declared twice",
+            ),
             (good().broadcast_input("x", LogicalType::Int64), "a keyed process has no broadcast input"),
             (good().keyed(false), "a keyed process needs a key"),
             (kind(FunctionKind::FlatMap).keyed(true), "takes no key"),

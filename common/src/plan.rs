@@ -3,6 +3,7 @@
 //! Made by `levada-sql`'s planner, kept and scheduled by the JobManager, deployed to TaskManagers as JSON.
 //! Invariant: whatever stands here is valid; a task finds no unknown column, type or connector in it.
 
+mod edge;
 mod firing;
 mod join;
 mod top;
@@ -19,6 +20,7 @@ use crate::ids::{TaskId, Uid, VertexId};
 use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
+pub use edge::{Edge, Partition, SideOutput};
 pub use firing::{FiringSpec, Trigger};
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
 pub use top::TopSpec;
@@ -228,6 +230,9 @@ pub struct OperatorSpec {
     pub input: StreamSchema,
     /// What it gives.
     pub output: StreamSchema,
+    /// Its outputs beside that, as far as something reads them; an operator that has some is the last one of its vertex.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sides: Vec<SideOutput>,
     /// For rows that cannot be computed.
     pub bad_records: BadRecordPolicy,
 }
@@ -258,6 +263,11 @@ pub enum OperatorKind {
     Join(Box<JoinSpec>),
     /// Keeps the best rows of each key.
     Top(TopSpec),
+    /// Gives each row to the output of the first condition that is true for it, or, where none is, to the main one.
+    Split {
+        /// Its other outputs, in order.
+        branches: Vec<SplitBranch>,
+    },
 }
 
 impl OperatorKind {
@@ -266,9 +276,23 @@ impl OperatorKind {
         match self {
             Self::Process(spec) => spec.broadcast.as_ref(),
             Self::Join(spec) => Some(&spec.right),
-            Self::Watermark(_) | Self::Filter { .. } | Self::Project { .. } | Self::Aggregate(_) | Self::Top(_) => None,
+            Self::Watermark(_)
+            | Self::Filter { .. }
+            | Self::Project { .. }
+            | Self::Aggregate(_)
+            | Self::Top(_)
+            | Self::Split { .. } => None,
         }
     }
+}
+
+/// An output of a split.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitBranch {
+    /// Its name.
+    pub output: String,
+    /// A BOOLEAN expression; `None` takes every row that is left.
+    pub predicate: Option<String>,
 }
 
 /// A function in its place.
@@ -461,50 +485,4 @@ pub struct SinkSpec {
     pub input: StreamSchema,
     /// For rows that cannot be written.
     pub bad_records: BadRecordPolicy,
-}
-
-/// A stream from each subtask of one vertex to subtasks of another.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Edge {
-    /// The sending vertex.
-    pub from: VertexId,
-    /// The receiving vertex.
-    pub to: VertexId,
-    /// Which input of the receiver's first operator, from 0; a union's inputs are all input 0, yet edges of their own. Input 1 is
-    /// the right side of a join, or what is broadcast to a function.
-    pub input: u32,
-    /// Who gets which row.
-    pub partition: Partition,
-    /// What flows.
-    pub schema: StreamSchema,
-}
-
-impl Edge {
-    /// The receiving subtasks of sending subtask `from`, where the vertices have these parallelisms.
-    pub fn targets(&self, from: u32, from_parallelism: u32, to_parallelism: u32) -> std::ops::Range<u32> {
-        match self.partition {
-            Partition::Forward => {
-                debug_assert_eq!(from_parallelism, to_parallelism);
-                from..from + 1
-            }
-            Partition::Hash { .. } | Partition::Rebalance | Partition::Broadcast => 0..to_parallelism,
-        }
-    }
-}
-
-/// Who gets which row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Partition {
-    /// Subtask i to subtask i; both sides have the same parallelism.
-    Forward,
-    /// By the key group of these columns.
-    Hash {
-        /// Key columns of the stream.
-        columns: Vec<String>,
-    },
-    /// Whole batches in turn, to every subtask; to a single subtask this is "all rows to one".
-    Rebalance,
-    /// Every row to every subtask. The receiver's time does not wait for it.
-    Broadcast,
 }

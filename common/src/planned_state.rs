@@ -79,7 +79,9 @@ fn of_vertex(vertex: &Vertex) -> Vec<PlannedState> {
 /// Name, kind and content of each state of an operator.
 fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
     match &operator.kind {
-        OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => Vec::new(),
+        OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } | OperatorKind::Split { .. } => {
+            Vec::new()
+        }
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
         OperatorKind::Process(spec) => spec.states().into_iter().map(|state| (state.name, state.kind, state.schema)).collect(),
         OperatorKind::Join(spec) => of_join(spec, operator),

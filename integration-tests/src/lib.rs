@@ -18,6 +18,7 @@ pub mod queries;
 pub mod report;
 pub mod savepoint;
 pub mod services;
+pub mod several;
 pub mod steps;
 pub mod streams;
 pub mod text;

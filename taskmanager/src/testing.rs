@@ -108,7 +108,14 @@ pub fn plan(settings: JobSettings, source: &str, sink: &str) -> Plan {
         settings,
         max_parallelism: 128,
         vertices: vec![first, second],
-        edges: vec![Edge { from: VertexId(0), to: VertexId(1), input: 0, partition: Partition::Rebalance, schema: schema() }],
+        edges: vec![Edge {
+            from: VertexId(0),
+            to: VertexId(1),
+            input: 0,
+            output: 0,
+            partition: Partition::Rebalance,
+            schema: schema(),
+        }],
         warnings: Vec::new(),
     }
 }

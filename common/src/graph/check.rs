@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::report::{At, Report};
 use super::tree::{join, shown};
-use super::{JobGraph, Lines};
+use super::{InputRef, JobGraph, Lines};
 use crate::ids::Uid;
 use crate::nearest::did_you_mean;
 
@@ -52,7 +52,7 @@ fn section(lines: &Lines, name: &'static str) -> &'static str {
 }
 
 /// A list of inputs: the section and name of the node that has it, its key, the inputs.
-type Reader<'g> = (&'static str, &'g Uid, &'static str, &'g [Uid]);
+type Reader<'g> = (&'static str, &'g Uid, &'static str, &'g [InputRef]);
 
 fn readers(graph: &JobGraph) -> Vec<Reader<'_>> {
     let transforms = graph.transforms.iter().flat_map(|node| {
@@ -79,9 +79,9 @@ fn dangling(graph: &JobGraph, readers: &[Reader<'_>], report: &mut Report) {
     let sinks: HashSet<&str> = graph.sinks.iter().map(|node| node.uid.as_str()).collect();
     for reader in readers {
         for (index, input) in reader.3.iter().enumerate() {
-            let name = input.as_str();
+            let name = input.node.as_str();
             let path = input_path(reader, index, report);
-            if input == reader.1 {
+            if input.node == *reader.1 {
                 report.error(&path, format!("\"{name}\" reads itself"));
             } else if known.contains(name) {
                 continue;
@@ -109,7 +109,7 @@ fn cycles(graph: &JobGraph, report: &mut Report) {
         .iter()
         .enumerate()
         .map(|(place, node)| {
-            node.reads().filter_map(|input| places.get(input.as_str()).copied()).filter(|input| *input != place).collect()
+            node.reads().filter_map(|input| places.get(input.node.as_str()).copied()).filter(|input| *input != place).collect()
         })
         .collect();
     #[derive(Clone, Copy, PartialEq)]
@@ -164,12 +164,15 @@ fn report_cycle(graph: &JobGraph, way: &[(usize, usize)], report: &mut Report) {
 
 /// Reports sources and transforms from which no sink is reached.
 fn unread(graph: &JobGraph, report: &mut Report) {
-    let inputs: HashMap<&str, Vec<&str>> =
-        graph.transforms.iter().map(|node| (node.uid.as_str(), node.reads().map(Uid::as_str).collect())).collect();
+    let inputs: HashMap<&str, Vec<&str>> = graph
+        .transforms
+        .iter()
+        .map(|node| (node.uid.as_str(), node.reads().map(|input| input.node.as_str()).collect()))
+        .collect();
     let mut reached: HashSet<&str> = HashSet::new();
-    let mut open: Vec<&str> = graph.sinks.iter().flat_map(|sink| sink.inputs.iter().map(Uid::as_str)).collect();
+    let mut open: Vec<&str> = graph.sinks.iter().flat_map(|sink| sink.inputs.iter().map(|input| input.node.as_str())).collect();
     let mut read: HashSet<&str> = open.iter().copied().collect();
-    read.extend(graph.transforms.iter().flat_map(|node| node.reads().map(Uid::as_str)));
+    read.extend(graph.transforms.iter().flat_map(|node| node.reads().map(|input| input.node.as_str())));
     while let Some(name) = open.pop() {
         if reached.insert(name) {
             open.extend(inputs.get(name).into_iter().flatten().copied());

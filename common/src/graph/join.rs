@@ -1,9 +1,9 @@
 //! Reads `join:` of a transform, and checks what goes with it.
 
+use super::node::read_references;
 use super::report::{At, Fields, Keys, Report};
 use super::tree::{Value, join};
 use super::{GraphInterval, GraphJoin};
-use crate::ids::Uid;
 use crate::plan::JoinKind;
 
 const JOIN: Keys = Keys {
@@ -32,7 +32,7 @@ const WITHIN: Keys = Keys {
 pub(super) fn read_join(at: &At<'_>, report: &mut Report) -> Option<GraphJoin> {
     let fields = report.fields(at, &JOIN)?;
     let with = match fields.get("with") {
-        Some(at) => report.names(&at, "input").into_iter().map(|(name, _)| Uid::new(name)).collect(),
+        Some(at) => read_references(&at, report),
         None => {
             report.error(&at.path, "`with` is missing: the names of the nodes of the right side, such as `with: [auctions]`");
             Vec::new()

@@ -10,6 +10,7 @@ mod json;
 mod node;
 mod paths;
 mod read;
+mod reference;
 mod report;
 mod settings;
 mod top;
@@ -28,6 +29,7 @@ use std::fmt;
 
 pub use paths::absolute_paths;
 pub use read::{parse, read};
+pub use reference::InputRef;
 pub use watermark::{GraphWatermark, WatermarkSetting};
 
 use crate::declaration::Options;
@@ -181,13 +183,13 @@ pub struct SourceNode {
 }
 
 /// A node under `transforms:`. Its clauses act in the order where, join, key_by, window, aggregate, having, process, order_by or
-/// deduplicate, select.
+/// deduplicate, select, split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformNode {
     /// Its name.
     pub uid: Uid,
-    /// Names of the nodes it reads, at least one; several are a union.
-    pub inputs: Vec<Uid>,
+    /// What it reads, at least one; several are a union.
+    pub inputs: Vec<InputRef>,
     /// `where:`, SQL.
     pub filter: Option<String>,
     /// `join:`, another stream whose rows meet those of `inputs`.
@@ -204,8 +206,8 @@ pub struct TransformNode {
     pub having: Option<String>,
     /// `process:`, a function that a TaskManager's own binary brings.
     pub process: Option<GraphProcess>,
-    /// `broadcast:`, names of the nodes whose rows every instance of the function gets; empty where it has no such input.
-    pub broadcast: Vec<Uid>,
+    /// `broadcast:`, what every instance of the function gets all rows of; empty where it has no such input.
+    pub broadcast: Vec<InputRef>,
     /// `order_by:`, `limit:` and `rank:`, the best rows of each key.
     pub top: Option<GraphTop>,
     /// `deduplicate:`, one row of each key.
@@ -214,6 +216,8 @@ pub struct TransformNode {
     pub ttl_ms: Option<u64>,
     /// `select:`, output column to SQL.
     pub select: Option<Vec<(String, String)>>,
+    /// `split:`, name of an output to SQL, in order; `None` = `else`, which is the last.
+    pub split: Option<Vec<(String, Option<String>)>>,
     /// `changelog: full`: running aggregates emit `-U` too.
     pub changelog_full: bool,
     /// `bad_records:`
@@ -223,8 +227,8 @@ pub struct TransformNode {
 }
 
 impl TransformNode {
-    /// Every node that it reads: `inputs`, then those that it is joined with, then `broadcast`.
-    pub fn reads(&self) -> impl Iterator<Item = &Uid> {
+    /// Everything that it reads: `inputs`, then what it is joined with, then `broadcast`.
+    pub fn reads(&self) -> impl Iterator<Item = &InputRef> {
         let with = self.join.iter().flat_map(|join| &join.with);
         self.inputs.iter().chain(with).chain(&self.broadcast)
     }
@@ -233,8 +237,8 @@ impl TransformNode {
 /// `join:` of a transform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphJoin {
-    /// `with`, names of the nodes of the right side; several are a union.
-    pub with: Vec<Uid>,
+    /// `with`, the right side; several are a union.
+    pub with: Vec<InputRef>,
     /// `kind`.
     pub kind: JoinKind,
     /// `on`, pairs of a left and a right column that must be equal.
@@ -346,8 +350,8 @@ pub enum GraphGap {
 pub struct SinkNode {
     /// Its name.
     pub uid: Uid,
-    /// Names of the nodes it reads, at least one.
-    pub inputs: Vec<Uid>,
+    /// What it reads, at least one.
+    pub inputs: Vec<InputRef>,
     /// The connector.
     pub connector: String,
     /// What stands under it.

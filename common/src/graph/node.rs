@@ -3,7 +3,7 @@
 use super::report::{At, Keys, Report};
 use super::tree::{Entry, Value, join, shown};
 use super::watermark::read_watermark;
-use super::{SinkNode, SourceNode};
+use super::{InputRef, SinkNode, SourceNode};
 use crate::ids::Uid;
 use crate::nearest::nearest;
 use crate::plan::BadRecordPolicy;
@@ -116,12 +116,17 @@ impl<'t> Common<'t> {
 }
 
 /// `inputs:` of a transform or sink.
-pub(super) fn read_inputs(at: Option<At<'_>>, path: &str, report: &mut Report) -> Vec<Uid> {
+pub(super) fn read_inputs(at: Option<At<'_>>, path: &str, report: &mut Report) -> Vec<InputRef> {
     match at {
-        Some(at) => report.names(&at, "input").into_iter().map(|(name, _)| Uid::new(name)).collect(),
+        Some(at) => read_references(&at, report),
         None => {
             report.error(path, "`inputs` is missing: the names of the nodes that it reads, such as `inputs: [bids]`");
             Vec::new()
         }
     }
+}
+
+/// A list of what is read, or one.
+pub(super) fn read_references(at: &At<'_>, report: &mut Report) -> Vec<InputRef> {
+    report.names(at, "input").into_iter().map(|(text, _)| InputRef::new(text)).collect()
 }

@@ -1,7 +1,7 @@
 //! Reads a node under `transforms:`, and checks that its clauses make sense together.
 
 use super::join::{check_join, read_join};
-use super::node::{Common, read_inputs};
+use super::node::{Common, read_inputs, read_references};
 use super::report::{At, Fields, Keys, Report};
 use super::top::{check_top, read_deduplicate, read_top};
 use super::tree::{Value, join, shown};
@@ -28,6 +28,7 @@ const TRANSFORM: Keys = Keys {
         "deduplicate",
         "ttl",
         "select",
+        "split",
         "changelog",
         "bad_records",
         "parallelism",
@@ -49,6 +50,8 @@ const TRANSFORM: Keys = Keys {
         ("top", "order_by"),
         ("dedup", "deduplicate"),
         ("distinct_by", "deduplicate"),
+        ("route", "split"),
+        ("branch", "split"),
     ],
 };
 
@@ -78,11 +81,12 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
         aggregate: fields.get("aggregate").map(|at| read_columns(&at, report)),
         having: fields.get("having").and_then(|at| report.sql(&at)),
         process: fields.get("process").and_then(|at| read_process(&at, report)),
-        broadcast: fields.get("broadcast").map(|at| read_broadcast(&at, report)).unwrap_or_default(),
+        broadcast: fields.get("broadcast").map(|at| read_references(&at, report)).unwrap_or_default(),
         top: read_top(&fields, report),
         deduplicate: fields.get("deduplicate").and_then(|at| read_deduplicate(&at, report)),
         ttl_ms: fields.get("ttl").and_then(|at| report.duration_ms(&at, 1)),
         select: fields.get("select").map(|at| read_columns(&at, report)),
+        split: fields.get("split").map(|at| read_split(&at, report)),
         changelog_full: fields.get("changelog").is_some_and(|at| read_changelog(&at, report)),
         bad_records: common.bad_records,
         parallelism: common.parallelism,
@@ -123,6 +127,30 @@ fn read_columns(at: &At<'_>, report: &mut Report) -> Vec<(String, String)> {
     columns
 }
 
+/// `split:`, outputs and their conditions, in order.
+fn read_split(at: &At<'_>, report: &mut Report) -> Vec<(String, Option<String>)> {
+    let Some(entries) = report.entries(at) else { return Vec::new() };
+    if entries.is_empty() {
+        report.error(&at.path, "at least one output is expected, such as { large: price > 100, small: else }");
+    }
+    let mut branches: Vec<(String, Option<String>)> = Vec::new();
+    for entry in entries {
+        let path = join(&at.path, &entry.key);
+        if let Some(defect) = Uid::defect(&entry.key) {
+            report.error(&path, defect);
+        }
+        if let Some((last, None)) = branches.last() {
+            let last = shown(last);
+            report.error(&path, format!("\"{last}\" before it is `else` and takes every row that is left; write it last"));
+        }
+        if let Some(sql) = report.sql(&At { node: &entry.value, path }) {
+            let is_else = sql.trim().eq_ignore_ascii_case("else");
+            branches.push((entry.key.clone(), (!is_else).then_some(sql)));
+        }
+    }
+    branches
+}
+
 /// `process:`, a map with the function's name, or the name alone.
 fn read_process(at: &At<'_>, report: &mut Report) -> Option<GraphProcess> {
     if let Value::Scalar { .. } = &at.node.value {
@@ -137,10 +165,6 @@ fn read_process(at: &At<'_>, report: &mut Report) -> Option<GraphProcess> {
     };
     let function = report.text(&function, "the name of a function")?.to_owned();
     Some(GraphProcess { function, options })
-}
-
-fn read_broadcast(at: &At<'_>, report: &mut Report) -> Vec<Uid> {
-    report.names(at, "input").into_iter().map(|(name, _)| Uid::new(name)).collect()
 }
 
 fn read_changelog(at: &At<'_>, report: &mut Report) -> bool {

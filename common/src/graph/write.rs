@@ -4,10 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     GRAPH_VERSION, GraphCheckpoint, GraphDeduplicate, GraphGap, GraphInterval, GraphJoin, GraphProcess, GraphSettings,
-    GraphWindow, JobGraph, TransformNode, WatermarkSetting,
+    GraphWindow, InputRef, JobGraph, TransformNode, WatermarkSetting,
 };
 use crate::human::{ByteSize, HumanDuration};
-use crate::ids::Uid;
 use crate::plan::{AlignSpec, BadRecordPolicy, CheckpointMode, FiringSpec, JoinKind, RestartSettings, Trigger};
 
 impl JobGraph {
@@ -69,8 +68,8 @@ fn size(bytes: u64) -> Value {
     ByteSize::from_bytes(bytes).to_string().into()
 }
 
-fn names(uids: &[Uid]) -> Value {
-    uids.iter().map(Uid::as_str).collect()
+fn names(inputs: &[InputRef]) -> Value {
+    inputs.iter().map(InputRef::to_string).collect()
 }
 
 fn put(map: &mut Map<String, Value>, key: &str, value: Option<Value>) {
@@ -183,6 +182,8 @@ fn transform(node: &TransformNode) -> Value {
     put(&mut map, "deduplicate", node.deduplicate.map(deduplicate));
     put(&mut map, "ttl", node.ttl_ms.map(duration));
     put(&mut map, "select", node.select.as_ref().map(|select| columns(select).into()));
+    let branch = |(output, sql): &(String, Option<String>)| (output.clone(), sql.clone().unwrap_or("else".into()).into());
+    put(&mut map, "split", node.split.as_ref().map(|split| split.iter().map(branch).collect::<Map<_, _>>().into()));
     put(&mut map, "changelog", node.changelog_full.then(|| "full".into()));
     common(&mut map, node.bad_records, node.parallelism);
     map.into()

@@ -86,6 +86,14 @@ impl JoinSide {
     /// Both, in the order of their inputs.
     pub const ALL: [Self; 2] = [Self::Left, Self::Right];
 
+    /// The name of the output for the side's rows that came too late.
+    pub fn late_output(self) -> &'static str {
+        match self {
+            Self::Left => "late_left",
+            Self::Right => "late_right",
+        }
+    }
+
     /// The name of the state that holds the side's rows.
     pub fn state_name(self) -> &'static str {
         match self {

@@ -46,7 +46,11 @@ impl Vertex {
         self.operators.iter().find_map(|operator| match &operator.kind {
             OperatorKind::Watermark(watermark) => Some(watermark),
             OperatorKind::Filter { .. } | OperatorKind::Project { .. } => None,
-            OperatorKind::Join(_) | OperatorKind::Top(_) | OperatorKind::Aggregate(_) | OperatorKind::Process(_) => None,
+            OperatorKind::Join(_)
+            | OperatorKind::Top(_)
+            | OperatorKind::Split { .. }
+            | OperatorKind::Aggregate(_)
+            | OperatorKind::Process(_) => None,
         })
     }
 }

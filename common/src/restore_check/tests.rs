@@ -72,6 +72,7 @@ fn aggregate(uid: &str, key: &str, window: WindowSpec, result: LogicalType) -> O
         }),
         input: input(),
         output: input(),
+        sides: Vec::new(),
         bad_records: BadRecordPolicy::Fail,
     }
 }

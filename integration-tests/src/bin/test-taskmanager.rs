@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use levada_integration_tests::counting;
 use levada_integration_tests::nodes::{sluggish, tally, throttle};
+use levada_integration_tests::{counting, several};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -18,6 +18,6 @@ fn main() -> ExitCode {
         for (declaration, factory) in throttle::sinks() {
             builder = builder.sink(declaration, factory);
         }
-        counting::register(builder)
+        several::register(counting::register(builder))
     })
 }

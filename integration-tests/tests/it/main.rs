@@ -7,6 +7,7 @@ mod functions;
 mod joins;
 mod kill;
 mod nexmark;
+mod outputs;
 mod python;
 mod savepoints;
 mod standstill;

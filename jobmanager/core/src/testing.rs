@@ -76,6 +76,7 @@ pub fn exchange(parallelism: u32) -> Plan {
             from: VertexId(0),
             to: VertexId(1),
             input: 0,
+            output: 0,
             partition: Partition::Hash { columns: Vec::new() },
             schema,
         }],

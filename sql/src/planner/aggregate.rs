@@ -6,7 +6,8 @@ use levada_common::aggregate_state::state_columns;
 use levada_common::graph::TransformNode;
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec, OperatorKind, OrderSpec, Partition, WindowSpec,
+    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec, OperatorKind, OrderSpec, Partition, SideOutput,
+    WindowSpec,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
@@ -78,6 +79,10 @@ impl Planner<'_> {
         keys.iter().for_each(|key| arguments.column(key));
         let window = self.window(node, &stream, &mut arguments);
         let firing = self.firing(node, &window);
+        let late = window.is_windowed().then(|| stream.clone());
+        if late.is_some() && self.outputs.is_read(&node.uid, SideOutput::LATE) {
+            stream.schema.columns.iter().for_each(|column| arguments.column(column));
+        }
         let mut unknown: BTreeSet<String> =
             keys.iter().filter(|key| stream.unknown.contains(&key.name)).map(|key| key.name.clone()).collect();
         let mut planned = Vec::new();
@@ -103,8 +108,15 @@ impl Planner<'_> {
                 firing,
             };
             self.push_aggregate(node, &mut stream, spec, arguments, output.clone(), wanted);
+            if let Some(late) = late {
+                let late = Stream { partitioned_by: stream.partitioned_by.clone(), single: stream.single, ..late };
+                self.add_sides(&node.uid, &stream, vec![(SideOutput::LATE.into(), late)]);
+            }
         } else {
             stream.partitioned_by = None;
+            if late.is_some() {
+                self.outputs.offer(&node.uid, SideOutput::LATE, None);
+            }
         }
         describe_output(node, &mut stream, &window, changes);
         stream.schema = output;
@@ -238,8 +250,10 @@ impl Planner<'_> {
         if arguments.computed {
             self.push_arguments(node, stream, arguments);
         }
-        // A count window takes rows in the order of their arrival, which states of several do not have.
-        let has_partial = !in_place && !matches!(spec.window, WindowSpec::Count { .. });
+        // A count window takes rows in the order of their arrival, which states of several do not have; late rows are known where
+        // windows fire, and must be rows there.
+        let reads_late = spec.window.is_windowed() && self.outputs.is_read(&node.uid, SideOutput::LATE);
+        let has_partial = !in_place && !reads_late && !matches!(spec.window, WindowSpec::Count { .. });
         if has_partial {
             let partial = AggregateSpec { phase: AggregatePhase::Partial, ..spec.clone() };
             let states = partial_output(&stream.schema, &partial);

@@ -1,9 +1,31 @@
-//! Cutting stages into vertices: what has one input, on its own instance, is chained to it.
+//! Cutting stages into vertices: what has one input, on its own instance, is chained to it where that has no other reader and no
+//! other output.
 
 use levada_common::ids::{Uid, VertexId};
 use levada_common::plan::{Edge, Partition, Vertex};
 
-use super::stream::{Stage, StageKind};
+use super::stream::{Outlet, Stage, StageKind};
+
+/// The stages from which a sink is reached: where only an output beside the main one of a node is read, what its clauses do
+/// with the main one goes nowhere.
+pub(super) fn read(stages: Vec<Stage>) -> Vec<Stage> {
+    let mut is_read: Vec<bool> = stages.iter().map(|stage| matches!(stage.kind, StageKind::Sink(_))).collect();
+    for (at, stage) in stages.iter().enumerate().rev() {
+        if is_read[at] {
+            stage.inputs.iter().for_each(|(input, _)| is_read[input.stage] = true);
+        }
+    }
+    let mut places = Vec::with_capacity(stages.len());
+    let mut kept = Vec::new();
+    for (mut stage, is_read) in stages.into_iter().zip(is_read) {
+        places.push(kept.len());
+        if is_read {
+            stage.inputs.iter_mut().for_each(|(input, _)| input.stage = places[input.stage]);
+            kept.push(stage);
+        }
+    }
+    kept
+}
 
 /// Makes vertices of stages, and edges of what goes between them.
 ///
@@ -11,22 +33,26 @@ use super::stream::{Stage, StageKind};
 pub(super) fn cut(stages: Vec<Stage>) -> (Vec<Vertex>, Vec<Edge>) {
     let mut readers = vec![0usize; stages.len()];
     for (input, _) in stages.iter().flat_map(|stage| &stage.inputs) {
-        readers[*input] += 1;
+        readers[input.stage] += 1;
     }
-    let schemas: Vec<_> = stages.iter().map(|stage| stage.output.clone()).collect();
+    let schemas: Vec<Vec<_>> =
+        stages.iter().map(|stage| (0..=stage.sides().len()).map(|output| stage.schema(output).clone()).collect()).collect();
     let (mut vertices, mut edges): (Vec<Vertex>, Vec<Edge>) = (Vec::new(), Vec::new());
     let (mut vertex_of, mut names): (Vec<usize>, Vec<Vec<Uid>>) = (Vec::new(), Vec::new());
     for stage in stages {
         let chained = match stage.inputs.as_slice() {
-            [(input, Partition::Forward)] if readers[*input] == 1 => Some(vertex_of[*input]),
+            [(Outlet { stage, .. }, Partition::Forward)] if readers[*stage] == 1 && schemas[*stage].len() == 1 => {
+                Some(vertex_of[*stage])
+            }
             _ => None,
         };
         let vertex = chained.unwrap_or_else(|| {
             let id = VertexId(vertices.len() as u32);
             for (link, (input, partition)) in stage.inputs.iter().enumerate() {
-                let from = VertexId(vertex_of[*input] as u32);
-                let (partition, schema) = (partition.clone(), schemas[*input].clone());
-                edges.push(Edge { from, to: id, input: stage.input(link), partition, schema });
+                let from = VertexId(vertex_of[input.stage] as u32);
+                let (output, partition) = (input.output as u32, partition.clone());
+                let schema = schemas[input.stage][input.output].clone();
+                edges.push(Edge { from, to: id, input: stage.input(link), output, partition, schema });
             }
             names.push(Vec::new());
             let parallelism = stage.parallelism;

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use levada_common::plan::{
     AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Edge, FiringSpec, FutureBound, FutureRows, JobSettings, JoinScope,
-    JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, RestartSettings, SessionGap, TimeFormat,
-    TopSpec, Trigger, Vertex, WatermarkRule, WatermarkSpec, WindowSpec,
+    JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, RestartSettings, SessionGap, SplitBranch,
+    TimeFormat, TopSpec, Trigger, Vertex, WatermarkRule, WatermarkSpec, WindowSpec,
 };
 use levada_common::types::StreamSchema;
 
@@ -50,7 +50,10 @@ fn describe_settings(out: &mut String, settings: &JobSettings) -> std::fmt::Resu
 fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::Result {
     writeln!(out, "\nvertex {} \"{}\", parallelism {}", vertex.id, vertex.name, vertex.parallelism)?;
     for edge in plan.inputs(vertex.id) {
-        writeln!(out, "  <- vertex {} by {}", edge.from, partition(plan, edge))?;
+        let sides = plan.vertex(edge.from).operators.last().map_or(&[][..], |operator| operator.sides.as_slice());
+        let side = (edge.output as usize).checked_sub(1).and_then(|side| sides.get(side));
+        let side = side.map(|side| format!(" output \"{}\"", side.name)).unwrap_or_default();
+        writeln!(out, "  <- vertex {}{side} by {}", edge.from, partition(plan, edge))?;
     }
     if let Some(source) = &vertex.source {
         writeln!(out, "  source \"{}\": {}", source.uid, source.connector)?;
@@ -60,6 +63,9 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
         writeln!(out, "  {} of \"{}\": {}", clause(operator), operator.uid, kind(&operator.kind))?;
         if operator.output != operator.input {
             writeln!(out, "     {}", stream(&operator.output))?;
+        }
+        for side in &operator.sides {
+            writeln!(out, "     output \"{}\" {}", side.name, stream(&side.schema))?;
         }
         match &operator.kind {
             OperatorKind::Aggregate(spec) => {
@@ -130,6 +136,7 @@ fn kind(kind: &OperatorKind) -> String {
         OperatorKind::Process(spec) => process(spec),
         OperatorKind::Join(spec) => join(spec),
         OperatorKind::Top(spec) => top(spec),
+        OperatorKind::Split { branches } => split(branches),
     }
 }
 
@@ -152,6 +159,11 @@ fn top(spec: &TopSpec) -> String {
     let order: Vec<String> = order.chain([arrival.to_string()]).collect();
     let place = spec.place.as_ref().map(|place| format!(", place as {place}")).unwrap_or_default();
     format!("the first {}, {keys}, in order of {}{place}{}", spec.limit, order.join(", "), ttl(spec.ttl_ms))
+}
+
+fn split(branches: &[SplitBranch]) -> String {
+    let branch = |branch: &SplitBranch| format!("{}: {}", branch.output, branch.predicate.as_deref().unwrap_or("else"));
+    branches.iter().map(branch).collect::<Vec<_>>().join(", ")
 }
 
 fn ttl(ms: Option<i64>) -> String {

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use levada_common::declaration::{Declarations, OptionError, Options};
-use levada_common::graph::{GraphErrors, JobGraph};
+use levada_common::graph::{GraphErrors, InputRef, JobGraph};
 use levada_common::ids::Uid;
 use levada_common::keys::{MAX_PARALLELISM_LIMIT, default_max_parallelism};
 use levada_common::plan::{BadRecordPolicy, JobSettings, OperatorKind, OperatorSpec, Partition};
 use levada_common::types::StreamSchema;
 
+use super::outputs::Outputs;
 use super::settings::{self, PlanOverrides};
-use super::stream::{Stage, StageIndex, StageKind, Stream};
+use super::stream::{Outlet, Stage, StageKind, Stream};
 use crate::expression::Compiler;
 use levada_common::nearest::did_you_mean;
 
@@ -24,6 +25,8 @@ pub(super) struct Planner<'a> {
     pub(super) stages: Vec<Stage>,
     /// Output of each node done so far; `None` where errors leave nothing known of it.
     pub(super) streams: BTreeMap<Uid, Option<Stream>>,
+    /// Their outputs beside the main ones.
+    pub(super) outputs: Outputs,
     pub(super) errors: GraphErrors,
     pub(super) warnings: Vec<String>,
 }
@@ -40,6 +43,7 @@ impl<'a> Planner<'a> {
             max_parallelism: 0,
             stages: Vec::new(),
             streams: BTreeMap::new(),
+            outputs: Outputs::of(graph),
             errors: GraphErrors::default(),
             warnings,
         };
@@ -63,7 +67,7 @@ impl<'a> Planner<'a> {
         }
         let mut waiting: Vec<_> = self.graph.transforms.iter().collect();
         while !waiting.is_empty() {
-            let ready = waiting.iter().position(|node| node.reads().all(|uid| self.streams.contains_key(uid)));
+            let ready = waiting.iter().position(|node| node.reads().all(|input| self.streams.contains_key(&input.node)));
             // In a graph that was not read whole an input may name nothing, or a cycle: then nothing is known of it.
             let node = waiting.remove(ready.unwrap_or(0));
             let stream = self.add_transform(node);
@@ -72,21 +76,29 @@ impl<'a> Planner<'a> {
         for node in &self.graph.sinks {
             self.add_sink(node);
         }
+        self.check_outputs_read();
     }
 
-    /// The streams of these nodes; `None` where one of them is not known, or there is none.
-    pub(super) fn inputs(&self, inputs: &[Uid]) -> Option<Vec<(Uid, Stream)>> {
+    /// The streams that these stand for; `None` where one of them is not known, or there is none.
+    pub(super) fn inputs(&self, inputs: &[InputRef]) -> Option<Vec<(InputRef, Stream)>> {
         if inputs.is_empty() {
             return None;
         }
-        let stream = |uid: &Uid| Some((uid.clone(), self.streams.get(uid)?.clone()?));
-        inputs.iter().map(stream).collect()
+        inputs.iter().map(|input| Some((input.clone(), self.stream(input)?))).collect()
     }
 
-    /// Adds a stage and gives its place.
-    pub(super) fn push_stage(&mut self, stage: Stage) -> StageIndex {
+    /// The stream that this stands for, where it is known.
+    pub(super) fn stream(&self, input: &InputRef) -> Option<Stream> {
+        match &input.output {
+            None => self.streams.get(&input.node)?.clone(),
+            Some(output) => self.outputs.stream(&input.node, output),
+        }
+    }
+
+    /// Adds a stage and gives its main output.
+    pub(super) fn push_stage(&mut self, stage: Stage) -> Outlet {
         self.stages.push(stage);
-        self.stages.len() - 1
+        Outlet { stage: self.stages.len() - 1, output: 0 }
     }
 
     /// Puts an operator behind `stream`, rows going to it as `partition` says.
@@ -98,6 +110,7 @@ impl<'a> Planner<'a> {
             kind,
             input: stream.schema.clone(),
             output: output.clone(),
+            sides: Vec::new(),
             bad_records,
         };
         let inputs = vec![(stream.stage, partition)];

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use levada_common::graph::{GraphJoin, GraphWindow, TransformNode};
 use levada_common::keys::is_key_type;
-use levada_common::plan::{BackendKind, JoinColumn, JoinKind, JoinScope, JoinSpec, OperatorKind, OperatorSpec, Partition};
+use levada_common::plan::{
+    BackendKind, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition,
+};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
@@ -65,6 +67,7 @@ impl Planner<'_> {
         let (left_keys, right_keys): (Vec<String>, Vec<String>) = keys.into_iter().unzip();
         let spec =
             JoinSpec { kind: join.kind, left_keys, right_keys, scope, right: right.schema.clone(), columns: output.origins };
+        let has_late = !matches!(spec.scope, JoinScope::Standing { .. });
         let event_time = event_time(&spec, &output.columns, &left);
         let schema = StreamSchema { event_time, changelog: is_changelog(&spec, &left, &right), columns: output.columns };
         let mut joined = Stream {
@@ -78,7 +81,16 @@ impl Planner<'_> {
             schema,
             ..left.clone()
         };
+        let late = [(JoinSide::Left, &left, &spec.left_keys), (JoinSide::Right, &right, &spec.right_keys)].map(
+            |(side, stream, keys)| {
+                let stream = Stream { partitioned_by: Some(keys.clone()), single: false, ..stream.clone() };
+                (side.late_output().to_string(), stream)
+            },
+        );
         self.push_join(node, &mut joined, spec, [left, right], wanted);
+        if has_late {
+            self.add_sides(&node.uid, &joined, late.into());
+        }
         Some(joined)
     }
 
@@ -299,6 +311,7 @@ impl Planner<'_> {
             kind: OperatorKind::Join(Box::new(spec)),
             input: left.schema,
             output: joined.schema.clone(),
+            sides: Vec::new(),
             bad_records: node.bad_records,
         };
         let (uid, kind, output) = (node.uid.clone(), StageKind::Operator(operator), joined.schema.clone());

@@ -1,7 +1,7 @@
 //! Planning: a job graph to the checked plan that TaskManagers run.
 //!
 //! The way of a graph: `settings` -> `source`, `transform`, `sink` give each node a `Stream` and put `Stage`s behind one
-//! another -> `prune` leaves out columns that no one uses -> `cut` makes vertices of stages. Every defect is collected; a
+//! another -> `cut::read` leaves out stages and `prune` columns that no one reads -> `cut` makes vertices of stages. Every defect is collected; a
 //! column whose type is unknown because of one is not reported again where it is used. `explain` shows a plan.
 
 mod aggregate;
@@ -12,12 +12,14 @@ mod explain;
 mod firing;
 mod graph;
 mod join;
+mod outputs;
 mod process;
 mod prune;
 mod select;
 mod settings;
 mod sink;
 mod source;
+mod split;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -69,11 +71,12 @@ fn is_at_or_below(path: &str, place: &str) -> bool {
 pub fn plan(graph: &JobGraph, declarations: &Declarations, overrides: &PlanOverrides) -> Result<Plan, GraphErrors> {
     let mut planner = graph::Planner::new(graph, declarations, overrides);
     planner.add_nodes();
-    let graph::Planner { settings, mut stages, mut errors, warnings, max_parallelism, .. } = planner;
+    let graph::Planner { settings, stages, mut errors, warnings, max_parallelism, .. } = planner;
     if !errors.0.is_empty() {
         errors.0.sort_by_key(|error| error.line);
         return Err(errors);
     }
+    let mut stages = cut::read(stages);
     prune::prune(&mut stages);
     let (vertices, edges) = cut::cut(stages);
     Ok(Plan { version: PLAN_VERSION, name: graph.name.clone(), settings, max_parallelism, vertices, edges, warnings })

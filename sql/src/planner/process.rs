@@ -1,13 +1,15 @@
 //! Functions of users: `process`, with its key, its broadcast input, and the columns that its declaration promises.
 
-use levada_common::function::FunctionDeclaration;
+use std::collections::BTreeSet;
+
+use levada_common::function::{FunctionDeclaration, SideDeclaration};
 use levada_common::graph::{GraphProcess, TransformNode};
 use levada_common::nearest::did_you_mean;
 use levada_common::plan::{OperatorKind, OperatorSpec, Partition, ProcessSpec};
 use levada_common::types::{Column, StreamSchema};
 
 use super::graph::Planner;
-use super::stream::{Stage, StageIndex, StageKind, Stream};
+use super::stream::{Outlet, Stage, StageKind, Stream};
 use crate::expression::unknown_column;
 
 impl Planner<'_> {
@@ -40,6 +42,7 @@ impl Planner<'_> {
         let broadcast = self.broadcast(node, &function);
         self.check_time(&path, &function, &stream);
         let output = self.process_output(&path, &function, &keys, &stream);
+        let mut sides = self.function_sides(node, &function, &stream);
         if self.errors.0.len() == errors {
             let spec = ProcessSpec {
                 function: function.clone(),
@@ -48,6 +51,10 @@ impl Planner<'_> {
                 broadcast: broadcast.as_ref().map(|(_, schema)| schema.clone()),
             };
             self.push_process(node, &mut stream, spec, output.clone(), broadcast.map(|(stage, _)| stage), wanted);
+            self.add_sides(&node.uid, &stream, std::mem::take(&mut sides));
+        }
+        for (side, _) in sides {
+            self.outputs.offer(&node.uid, &side, None);
         }
         stream.partitioned_by = function.keys_first.then(|| keys.into_iter().map(|key| key.name).collect());
         stream.windowed = false;
@@ -122,7 +129,7 @@ impl Planner<'_> {
     }
 
     /// The broadcast input: where it comes out and what it carries.
-    fn broadcast(&mut self, node: &TransformNode, function: &FunctionDeclaration) -> Option<(StageIndex, StreamSchema)> {
+    fn broadcast(&mut self, node: &TransformNode, function: &FunctionDeclaration) -> Option<(Outlet, StreamSchema)> {
         let path = format!("transforms.{}.broadcast", node.uid);
         let required = match (&function.broadcast, node.broadcast.is_empty()) {
             (None, true) => return None,
@@ -171,13 +178,34 @@ impl Planner<'_> {
         StreamSchema { columns, event_time, changelog: false }
     }
 
+    /// What the function gives beside its main output, `stream` being its input.
+    fn function_sides(&self, node: &TransformNode, function: &FunctionDeclaration, stream: &Stream) -> Vec<(String, Stream)> {
+        let side = |side: &SideDeclaration| {
+            let event_time = side.event_time.clone().filter(|_| stream.schema.event_time.is_some());
+            let no_event_time = format!(
+                "the function of transform \"{}\" declares no column of its output \"{}\" as event time",
+                node.uid, side.name
+            );
+            let rows = Stream {
+                schema: StreamSchema { columns: side.columns.clone(), event_time, changelog: false },
+                unknown: BTreeSet::new(),
+                partitioned_by: None,
+                windowed: false,
+                no_event_time: Some(no_event_time),
+                ..stream.clone()
+            };
+            (side.name.clone(), rows)
+        };
+        function.sides.iter().map(side).collect()
+    }
+
     fn push_process(
         &mut self,
         node: &TransformNode,
         stream: &mut Stream,
         spec: ProcessSpec,
         output: StreamSchema,
-        broadcast: Option<StageIndex>,
+        broadcast: Option<Outlet>,
         wanted: Option<u32>,
     ) {
         let keys: Vec<String> = spec.keys.iter().map(|key| key.name.clone()).collect();
@@ -196,6 +224,7 @@ impl Planner<'_> {
             kind: OperatorKind::Process(Box::new(spec)),
             input: stream.schema.clone(),
             output: output.clone(),
+            sides: Vec::new(),
             bad_records: node.bad_records,
         };
         let mut inputs = vec![(stream.stage, partition)];

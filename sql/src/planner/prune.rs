@@ -2,32 +2,35 @@
 //!
 //! Invariant: a sink gets every column of its input, and every stage keeps at least one column.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use levada_common::plan::{AggregatePhase, AggregateSpec, JoinSide, OperatorKind, OperatorSpec, SessionGap, WindowSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
-use super::stream::{Stage, StageKind};
+use super::stream::{Outlet, Stage, StageKind};
 
 /// Leaves out what no one reads: backwards for what is read, forwards for the schemas that remain.
 pub(super) fn prune(stages: &mut [Stage]) {
-    let mut read: Vec<BTreeSet<String>> = vec![BTreeSet::new(); stages.len()];
+    let mut read: BTreeMap<Outlet, BTreeSet<String>> = BTreeMap::new();
     for index in (0..stages.len()).rev() {
-        let wanted = drop_columns(&mut stages[index], std::mem::take(&mut read[index]));
+        let mut read_of = |output| read.remove(&Outlet { stage: index, output }).unwrap_or_default();
+        let (main, sides) = (read_of(0), (1..=stages[index].sides().len()).map(read_of).collect::<Vec<_>>());
+        let mut wanted = drop_columns(&mut stages[index], main);
+        let second = drop_side_columns(&mut stages[index], sides, &mut wanted);
         for (link, (input, _)) in stages[index].inputs.clone().into_iter().enumerate() {
-            let wanted = if stages[index].input(link) == 1 { &second_reads(&stages[index]) } else { &wanted };
+            let wanted = if stages[index].input(link) == 1 { &second } else { &wanted };
             // A union takes whole rows, so that its inputs stay alike.
             let whole = stages[index].inputs.len() > 1 && matches!(stages[index].kind, StageKind::Pass | StageKind::Sink(_));
-            let columns = &stages[input].output.columns;
+            let columns = &stages[input.stage].schema(input.output).columns;
             let names = columns.iter().map(|column| &column.name).filter(|name| whole || wanted.contains(*name));
-            read[input].extend(names.cloned());
+            read.entry(input).or_default().extend(names.cloned());
         }
     }
     for index in 0..stages.len() {
         let input = match stages[index].inputs.as_slice() {
-            [(input, _)] => Some(stages[*input].output.clone()),
+            [(input, _)] => Some(stages[input.stage].schema(input.output).clone()),
             [(input, _), (other, _)] if stages[index].input(1) == 1 => {
-                let (input, other) = (stages[*input].output.clone(), stages[*other].output.clone());
+                let [input, other] = [input, other].map(|input| stages[input.stage].schema(input.output).clone());
                 renew_second(&mut stages[index], other);
                 Some(input)
             }
@@ -50,7 +53,9 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
         StageKind::Sink(spec) => spec.input.columns.iter().map(|column| column.name.clone()).collect(),
         StageKind::Pass => read,
         StageKind::Operator(OperatorSpec { kind, output, input, .. }) => match kind {
-            OperatorKind::Filter { .. } => read.into_iter().chain(stage.uses.iter().flatten().cloned()).collect(),
+            OperatorKind::Filter { .. } | OperatorKind::Split { .. } => {
+                read.into_iter().chain(stage.uses.iter().flatten().cloned()).collect()
+            }
             OperatorKind::Watermark(spec) => {
                 read.into_iter().chain([spec.column.clone()]).chain(stage.uses.iter().flatten().cloned()).collect()
             }
@@ -87,6 +92,32 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             }
         },
     }
+}
+
+/// Drops what is not read of the columns of a stage's other outputs; what it reads for them of its input is added to `wanted`, and
+/// what it reads of its second input is answered.
+fn drop_side_columns(stage: &mut Stage, read: Vec<BTreeSet<String>>, wanted: &mut BTreeSet<String>) -> BTreeSet<String> {
+    let mut second = second_reads(stage);
+    let StageKind::Operator(OperatorSpec { kind, sides, .. }) = &mut stage.kind else { return second };
+    for (side, read) in sides.iter_mut().zip(read) {
+        let passes_on = match kind {
+            // Its outputs are alike, whatever each reader takes.
+            OperatorKind::Split { .. } => {
+                wanted.extend(read);
+                continue;
+            }
+            OperatorKind::Aggregate(_) => &mut *wanted,
+            OperatorKind::Join(_) if side.name == JoinSide::Right.late_output() => &mut second,
+            OperatorKind::Join(_) => &mut *wanted,
+            // What others give beside their main output is of their own making.
+            _ => continue,
+        };
+        keep(&mut side.schema.columns, &read);
+        let columns = &side.schema.columns;
+        side.schema.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
+        passes_on.extend(columns.iter().map(|column| column.name.clone()));
+    }
+    second
 }
 
 /// Keeps the columns that are read, or one, the cheapest, where none is.
@@ -153,7 +184,7 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
         }
         StageKind::Operator(operator) => {
             match &operator.kind {
-                OperatorKind::Filter { .. } => operator.output = input.clone(),
+                OperatorKind::Filter { .. } | OperatorKind::Split { .. } => operator.output = input.clone(),
                 OperatorKind::Watermark(spec) => operator.output = spec.output(&input),
                 OperatorKind::Project { .. } | OperatorKind::Join(_) => {
                     let columns = &operator.output.columns;
@@ -166,6 +197,9 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
                 }
                 OperatorKind::Aggregate(_) | OperatorKind::Process(_) => {}
+            }
+            if let OperatorKind::Split { .. } = operator.kind {
+                operator.sides.iter_mut().for_each(|side| side.schema = input.clone());
             }
             operator.input = input;
             stage.output = operator.output.clone();

@@ -3,13 +3,19 @@
 use std::collections::BTreeSet;
 
 use levada_common::ids::Uid;
-use levada_common::plan::{OperatorSpec, Partition, SinkSpec, SourceSpec};
+use levada_common::plan::{OperatorSpec, Partition, SideOutput, SinkSpec, SourceSpec};
 use levada_common::types::StreamSchema;
 
 use crate::expression::{Compiler, TypedExpr};
 
-/// A stage's place in the list of stages; inputs come before what reads them.
-pub(super) type StageIndex = usize;
+/// Where rows come out: a stage and which of its outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Outlet {
+    /// The stage's place in the list of stages; inputs come before what reads them.
+    pub(super) stage: usize,
+    /// 0 is the main output, those after it are the sides of its operator.
+    pub(super) output: usize,
+}
 
 /// One step of the job, before chains are made.
 #[derive(Debug, Clone)]
@@ -21,7 +27,7 @@ pub(super) struct Stage {
     /// Parallel instances.
     pub(super) parallelism: u32,
     /// What it reads; several are a union, or the two inputs of its operator.
-    pub(super) inputs: Vec<(StageIndex, Partition)>,
+    pub(super) inputs: Vec<(Outlet, Partition)>,
     /// What it takes (for a source: nothing) and gives.
     pub(super) output: StreamSchema,
     /// The columns that each expression of it names: one set a column of a projection, one for a filter.
@@ -29,6 +35,22 @@ pub(super) struct Stage {
 }
 
 impl Stage {
+    /// The outputs beside the main one.
+    pub(super) fn sides(&self) -> &[SideOutput] {
+        match &self.kind {
+            StageKind::Operator(operator) => &operator.sides,
+            StageKind::Source(_) | StageKind::Pass | StageKind::Sink(_) => &[],
+        }
+    }
+
+    /// What an output carries.
+    pub(super) fn schema(&self, output: usize) -> &StreamSchema {
+        match output.checked_sub(1) {
+            None => &self.output,
+            Some(side) => &self.sides()[side].schema,
+        }
+    }
+
     /// Which input of its operator the `link`-th of what it reads is: a join or a function may have a second one, and all that is
     /// united is the first.
     pub(super) fn input(&self, link: usize) -> u32 {
@@ -56,7 +78,7 @@ pub(super) enum StageKind {
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
     /// Where it comes out.
-    pub(super) stage: StageIndex,
+    pub(super) stage: Outlet,
     /// Its columns.
     pub(super) schema: StreamSchema,
     /// Columns whose type an error has left unknown; in `schema` they have any type.

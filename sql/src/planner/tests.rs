@@ -3,6 +3,7 @@
 //! `LEVADA_BLESS=1 cargo test -p levada-sql` writes the golden files anew.
 
 mod join;
+mod outputs;
 mod process;
 mod top;
 mod watermark;
@@ -158,6 +159,11 @@ fn check(plan: &Plan) {
                     }
                     assert!(!rows || !spec.window.is_over_event_time() || operator.input.event_time.is_some());
                 }
+                OperatorKind::Split { branches } => {
+                    for predicate in branches.iter().filter_map(|branch| branch.predicate.as_ref()) {
+                        compiler.compile(predicate, &operator.input, &LogicalType::Boolean).unwrap();
+                    }
+                }
                 OperatorKind::Process(spec) => {
                     for column in spec.keys.iter().chain(&spec.function.inputs) {
                         assert!(
@@ -189,8 +195,17 @@ fn check(plan: &Plan) {
             }
             schema = operator.output.clone();
         }
+        let sides = vertex.operators.last().map_or(&[][..], |operator| operator.sides.as_slice());
         for edge in plan.outputs(vertex.id) {
-            assert_eq!(edge.schema, schema, "{}", vertex.name);
+            let given = (edge.output as usize).checked_sub(1).map_or(&schema, |side| &sides[side].schema);
+            assert_eq!(edge.schema, *given, "{}", vertex.name);
+        }
+        for (at, operator) in vertex.operators.iter().enumerate().filter(|(_, operator)| !operator.sides.is_empty()) {
+            assert!(at + 1 == vertex.operators.len() && vertex.sink.is_none(), "{} has outputs on its way", vertex.name);
+            for (place, side) in operator.sides.iter().enumerate() {
+                assert!(plan.outputs(vertex.id).any(|edge| edge.output as usize == place + 1), "nothing reads {}", side.name);
+                assert!(side.schema.event_time.as_ref().is_none_or(|time| side.schema.column(time).is_some()));
+            }
         }
         if let Some(sink) = &vertex.sink {
             assert_eq!(sink.input, schema);

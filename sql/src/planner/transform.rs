@@ -1,5 +1,5 @@
 //! Transforms: the clauses of one node in their order, where, join, key_by, window, aggregate,
-//! having, process, order_by or deduplicate, select.
+//! having, process, order_by or deduplicate, select, split.
 
 use levada_common::graph::{GraphWindow, TransformNode};
 use levada_common::ids::Uid;
@@ -47,6 +47,9 @@ impl Planner<'_> {
         if let Some(columns) = &node.select {
             self.add_select(node, columns, &mut stream);
         }
+        if let Some(branches) = &node.split {
+            self.add_split(node, branches, &mut stream);
+        }
         if self.stages.len() == stages {
             self.pass(&node.uid, &mut stream);
         }
@@ -54,7 +57,7 @@ impl Planner<'_> {
     }
 
     fn warn_unbounded(&mut self, node: &TransformNode) {
-        let endless = node.inputs.iter().filter_map(|uid| self.streams.get(uid)).flatten().any(|stream| !stream.bounded);
+        let endless = node.inputs.iter().filter_map(|input| self.stream(input)).any(|stream| !stream.bounded);
         if endless {
             self.warnings.push(format!(
                 "transform \"{}\": `window: global` gives its result at the end of the data, and the input does not end",

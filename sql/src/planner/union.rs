@@ -1,5 +1,6 @@
 //! Several inputs of one node: the same columns of the same types in the same order, or an error that lists the difference.
 
+use levada_common::graph::InputRef;
 use levada_common::ids::Uid;
 use levada_common::plan::{BadRecordPolicy, OperatorKind, Partition};
 use levada_common::types::{Column, StreamSchema};
@@ -16,7 +17,7 @@ impl Planner<'_> {
         path: &str,
         list: &str,
         uid: &Uid,
-        mut inputs: Vec<(Uid, Stream)>,
+        mut inputs: Vec<(InputRef, Stream)>,
         parallelism: Option<u32>,
     ) -> Option<Stream> {
         if inputs.len() == 1 {
@@ -46,7 +47,7 @@ impl Planner<'_> {
         let mut links = Vec::new();
         for (name, mut stream) in inputs {
             if stream.schema.columns != schema.columns {
-                self.widen(&name, &mut stream, &schema);
+                self.widen(&name.node, &mut stream, &schema);
             }
             match stream.spread(parallelism) {
                 Ok(partition) => links.push((stream.stage, partition)),
@@ -67,7 +68,7 @@ impl Planner<'_> {
         Some(united)
     }
 
-    fn check_alike(&mut self, list: &str, inputs: &[(Uid, Stream)]) -> Option<()> {
+    fn check_alike(&mut self, list: &str, inputs: &[(InputRef, Stream)]) -> Option<()> {
         let changelogs = inputs.iter().enumerate().filter(|(_, (_, stream))| stream.schema.changelog);
         let defects: Vec<(usize, String)> = changelogs
             .map(|(index, (name, _))| {
@@ -108,7 +109,7 @@ impl Planner<'_> {
     }
 }
 
-fn united_schema(inputs: &[(Uid, Stream)]) -> StreamSchema {
+fn united_schema(inputs: &[(InputRef, Stream)]) -> StreamSchema {
     let first = &inputs[0].1.schema;
     let columns = first.columns.iter().enumerate().map(|(at, column)| {
         let nullable = inputs.iter().any(|(_, stream)| stream.schema.columns[at].nullable);
@@ -119,7 +120,7 @@ fn united_schema(inputs: &[(Uid, Stream)]) -> StreamSchema {
 }
 
 /// What is different in `stream`, or `None` where the columns are the same.
-fn difference(first_name: &Uid, first: &Stream, name: &Uid, stream: &Stream) -> Option<String> {
+fn difference(first_name: &InputRef, first: &Stream, name: &InputRef, stream: &Stream) -> Option<String> {
     let mut parts = Vec::new();
     for column in &first.schema.columns {
         match stream.schema.column(&column.name) {
@@ -145,7 +146,7 @@ fn difference(first_name: &Uid, first: &Stream, name: &Uid, stream: &Stream) -> 
 }
 
 /// Why the union has no event time; `None` where an error said so already.
-fn event_time_difference(path: &str, inputs: &[(Uid, Stream)]) -> Option<String> {
+fn event_time_difference(path: &str, inputs: &[(InputRef, Stream)]) -> Option<String> {
     let described: Option<Vec<String>> = inputs
         .iter()
         .map(|(name, stream)| match (&stream.schema.event_time, &stream.no_event_time) {

@@ -43,8 +43,9 @@ pub use snapshot::HarnessSnapshot;
 use std::sync::Arc;
 
 use levada_common::declaration::Options;
+use levada_common::function::SideDeclaration;
 use levada_common::ids::Uid;
-use levada_common::plan::{BadRecordPolicy, OperatorKind, OperatorSpec, ProcessSpec};
+use levada_common::plan::{BadRecordPolicy, OperatorKind, OperatorSpec, ProcessSpec, SideOutput};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::cold::memory::MemoryColdStores;
 use levada_state::cold::{ColdStores, OverlayBudget};
@@ -71,6 +72,14 @@ pub enum HarnessError {
     Snapshot {
         /// The state.
         state: String,
+    },
+    /// An output is asked for that the function does not have.
+    #[error("function \"{function}\" has no output \"{side}\" beside its main one")]
+    NoSide {
+        /// The function.
+        function: String,
+        /// The output.
+        side: String,
     },
     /// Rows for an input that the function does not have.
     #[error("function \"{function}\" has no broadcast input")]
@@ -188,6 +197,11 @@ impl Harness {
             changelog: false,
         };
         let broadcast = function.broadcast.clone().map(StreamSchema::append);
+        let side = |side: &SideDeclaration| SideOutput {
+            name: side.name.clone(),
+            schema: StreamSchema { columns: side.columns.clone(), event_time: side.event_time.clone(), changelog: false },
+        };
+        let sides = function.sides.iter().map(side).collect();
         OperatorSpec {
             uid: Uid::new(function.name.as_str()),
             clause: "process".into(),
@@ -199,6 +213,7 @@ impl Harness {
             })),
             input: self.input(),
             output,
+            sides,
             bad_records: BadRecordPolicy::Fail,
         }
     }

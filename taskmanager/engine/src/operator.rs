@@ -107,8 +107,16 @@ pub trait Operator: Send {
     /// Gives the next batch of pending output, at most `batch_rows_max` rows, never empty; `None` when nothing is pending.
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError>;
 
-    /// Whether `poll` would give a batch, as far as that is known at once; `true` where it is not. Asked where there is no
-    /// room for one: an operator that has none holds nothing up.
+    /// Gives the next batch of an output beside the main one: its place among `OperatorSpec::sides`, and rows as `poll` gives
+    /// them. Asked only of an operator that has some, where `poll` has answered `None`; after a batch `poll` is asked again, so
+    /// that an operator may let its side rows out before it goes on. The order between outputs is nobody's business, that of
+    /// rows and signals holds for each.
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        Ok(None)
+    }
+
+    /// Whether `poll` or `poll_side` would give a batch, as far as that is known at once; `true` where it is not. Asked where
+    /// there is no room for one: an operator that has none holds nothing up.
     fn has_output(&self) -> bool {
         true
     }

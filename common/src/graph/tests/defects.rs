@@ -32,7 +32,7 @@ line 4: settings.state.backend: \"rokcsdb\" is not known; did you mean \"rocksdb
 line 4: settings.checkpoint.interval: \"10\" has no unit; write a duration such as 10s or 10ms
 line 6: sources.a.watermrk: unknown key \"watermrk\"; did you mean \"watermark\"? keys: watermark, bad_records, parallelism
 line 7: sources.a/b: a name must not contain /
-line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, join, key_by, window, aggregate, having, process, broadcast, order_by, limit, rank, deduplicate, ttl, select, changelog, bad_records, parallelism
+line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, join, key_by, window, aggregate, having, process, broadcast, order_by, limit, rank, deduplicate, ttl, select, split, changelog, bad_records, parallelism
 line 9: transforms.t.select.y: an SQL expression is expected, found a list
 line 12: sinks.a: the name \"a\" is taken: sources.a in line 6";
     assert_eq!(errors(document), expected);
@@ -124,6 +124,11 @@ fn clauses_that_make_no_sense_are_refused() {
         ("group_by: [x]", "did you mean \"key_by\""),
         ("wher: x", "did you mean \"where\""),
         ("broadcast: [text]", "`broadcast` needs a `process`"),
+        ("split: {}", "words.split: at least one output is expected"),
+        ("split: { a: else, b: x > 1 }", "words.split.b: \"a\" before it is `else` and takes every row that is left"),
+        ("split: { a/b: x > 1 }", "words.split.a/b: a name must not contain /"),
+        ("split: { '': x > 1 }", "a name must not be empty"),
+        ("route: { a: x > 1 }", "did you mean \"split\"?"),
         ("process: {}", "`function` is missing"),
         ("process: { function: f, option: {} }", "did you mean \"options\""),
         ("process: [f]", "a map is expected, found a list"),

@@ -15,7 +15,7 @@ fn a_job_is_read() {
     assert_eq!(graph.transforms[0].select, Some(vec![("word".into(), "unnest(split(line))".into())]));
     assert_eq!(graph.transforms[1].key_by, Some(vec!["word".into()]));
     assert_eq!(graph.transforms[1].aggregate, Some(vec![("n".into(), "count(*)".into())]));
-    assert_eq!(graph.sinks[0].inputs, [Uid::new("counts")]);
+    assert_eq!(graph.sinks[0].inputs, [InputRef::new("counts")]);
     assert_eq!(graph.lines.of("transforms.counts.aggregate.n"), 13);
     assert_eq!(graph.lines.of("transforms.counts.aggregate.n.deeper"), 13);
     assert_eq!(graph.lines.of("transforms.counts.key_by[0]"), 12);

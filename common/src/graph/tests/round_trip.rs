@@ -221,6 +221,15 @@ fn top() -> impl Strategy<Value = GraphTop> {
     (order, 1..=TopSpec::LIMIT_MAX, prop::option::of(name())).prop_map(|(order, limit, rank)| GraphTop { order, limit, rank })
 }
 
+/// Names and conditions, `else` among the last ones.
+fn split() -> impl Strategy<Value = Vec<(String, Option<String>)>> {
+    (columns(), any::<bool>()).prop_map(|(branches, with_else)| {
+        let last = branches.len() - 1;
+        let sql = |at: usize, sql: String| (!(with_else && at == last)).then(|| format!("x + {sql}"));
+        branches.into_iter().enumerate().map(|(at, (name, text))| (name, sql(at, text))).collect()
+    })
+}
+
 /// What a transform does beside filtering and selecting.
 #[derive(Debug, Clone)]
 enum Work {
@@ -248,8 +257,9 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
             }
         ),
     ];
-    (prop::option::of(text()), work, prop::option::of(columns()), bad_records(), prop::option::of(1u32..=100)).prop_map(
-        |(filter, work, select, bad_records, parallelism)| {
+    let rows = (prop::option::of(text()), prop::option::of(columns()), prop::option::of(split()));
+    (rows, work, bad_records(), prop::option::of(1u32..=100)).prop_map(
+        |((filter, select, split), work, bad_records, parallelism)| {
             let mut node = TransformNode {
                 uid: Uid::new(""),
                 inputs: Vec::new(),
@@ -266,6 +276,7 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 deduplicate: None,
                 ttl_ms: None,
                 select,
+                split,
                 changelog_full: false,
                 bad_records,
                 parallelism,
@@ -304,13 +315,13 @@ fn graph() -> impl Strategy<Value = JobGraph> {
         |(job, settings, names, sources, transforms, options, bad_records)| {
             let mut names = names.into_iter().map(Uid::new);
             let mut next = || names.next().expect("there are eight names");
-            let mut outputs: Vec<Uid> = Vec::new();
+            let mut outputs: Vec<InputRef> = Vec::new();
             let sources: Vec<SourceNode> = sources
                 .into_iter()
                 .map(|(connector, options, watermark, bad_records, parallelism)| {
-                    outputs.push(next());
+                    let uid = next();
+                    outputs.push(InputRef { node: uid.clone(), output: None });
                     let connector = format!("x{connector}");
-                    let uid = outputs[outputs.len() - 1].clone();
                     SourceNode { uid, connector, options, watermark, bad_records, parallelism }
                 })
                 .collect();
@@ -324,7 +335,9 @@ fn graph() -> impl Strategy<Value = JobGraph> {
                     let inputs = outputs[input.index(outputs.len())..].to_vec();
                     let broadcast =
                         if clauses.process.is_some() { outputs[..outputs.len() - inputs.len()].to_vec() } else { vec![] };
-                    outputs.push(uid.clone());
+                    outputs.push(InputRef { node: uid.clone(), output: None });
+                    let sides = clauses.split.iter().flatten().map(|(output, _)| output.clone());
+                    outputs.extend(sides.map(|output| InputRef { node: uid.clone(), output: Some(output) }));
                     TransformNode { uid, inputs, broadcast, ..clauses }
                 })
                 .collect();

@@ -31,6 +31,7 @@ fn plan(sources: &[Option<(&str, u64)>], parallelism: u32) -> Plan {
             kind: OperatorKind::Watermark(watermark),
             input: schema.clone(),
             output: schema,
+            sides: Vec::new(),
             bad_records: BadRecordPolicy::Fail,
         };
         Vertex { id: VertexId(id as u32), operators: vec![operator], ..source.clone() }

@@ -81,5 +81,5 @@ fn vertex(id: u32, name: &str, parallelism: u32, source: bool, sink: bool) -> Ve
 }
 
 fn edge(from: u32, to: u32, input: u32, partition: Partition) -> Edge {
-    Edge { from: VertexId(from), to: VertexId(to), input, partition, schema: StreamSchema::append(Vec::new()) }
+    Edge { from: VertexId(from), to: VertexId(to), input, output: 0, partition, schema: StreamSchema::append(Vec::new()) }
 }

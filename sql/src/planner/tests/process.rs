@@ -9,12 +9,13 @@ fn function(name: &str, kind: FunctionKind) -> FunctionDeclaration {
     FunctionDeclaration::new(name, kind).input("price", LogicalType::Int64)
 }
 
-fn functions() -> Declarations {
+pub(super) fn functions() -> Declarations {
     use FunctionKind::{BroadcastProcess, FlatMap, KeyedProcess, Reduce};
     let detect = function("detect", KeyedProcess).options(["limit"]).input("dateTime", LogicalType::Timestamp).event_timers();
+    let odd = |function: FunctionDeclaration| function.side_output("odd", "price", LogicalType::Int64);
     let functions = [
         detect.output("who", LogicalType::Int64).output("at", LogicalType::Timestamp).event_time("at"),
-        function("split", FlatMap).output("half", LogicalType::Int64),
+        odd(function("split", FlatMap).output("half", LogicalType::Int64)),
         function("total", Reduce).output("price", LogicalType::Int64),
         function("rate", BroadcastProcess).broadcast_input("auction", LogicalType::Int64).output("x", LogicalType::Int64),
         function("text", FlatMap).input("extra", LogicalType::Int64).output("x", LogicalType::Int64),
@@ -23,7 +24,7 @@ fn functions() -> Declarations {
     Declarations { functions: Some(functions), ..declarations() }
 }
 
-fn plan_with(document: &str, declarations: &Declarations) -> Result<Plan, String> {
+pub(super) fn plan_with(document: &str, declarations: &Declarations) -> Result<Plan, String> {
     let graph = parse(document).unwrap_or_else(|errors| panic!("{document}\n{errors}"));
     let overrides = PlanOverrides { parallelism: Some(2), ..PlanOverrides::default() };
     plan(&graph, declarations, &overrides).map_err(|errors| errors.to_string())

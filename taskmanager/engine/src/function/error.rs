@@ -47,6 +47,16 @@ pub enum FunctionError {
     /// It gave columns that do not make a batch of its declared output.
     #[error("the columns that it gives are not those of its declaration")]
     OutputColumns(#[source] arrow::error::ArrowError),
+    /// It writes to an output that its declaration does not have.
+    #[error(
+        "it gives rows to an output \"{side}\", and its declaration has beside the main one: {known}; declare it with `side_output`"
+    )]
+    NoSide {
+        /// The output.
+        side: String,
+        /// Those that there are.
+        known: String,
+    },
     /// It sets a timer of a kind that its declaration does not have.
     #[error("it sets a timer of {kind} time, which its declaration does not have; declare it with `{method}`")]
     UndeclaredTimer {

@@ -16,7 +16,7 @@ mod traits;
 
 pub use context::{FlatMapContext, FunctionContext, KeyedContext, TimerKind};
 pub use error::FunctionError;
-pub use output::{Builder, Cell, Output, Row};
+pub use output::{Builder, Cell, Output, Row, SideRows};
 pub use registered::{Functions, RegisteredFunction, RegistrationError};
 pub use rows::{ColumnType, Rows, TypedColumn};
 pub use traits::{

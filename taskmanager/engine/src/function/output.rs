@@ -1,6 +1,6 @@
 //! What a function gives: rows value by value, or whole columns.
 //!
-//! Invariant: rows leave in the order in which they were given; no batch has more than `batch_rows_max` rows.
+//! Invariant: rows of an output leave in the order in which they were given; no batch has more than `batch_rows_max` rows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use arrow::array::{
 };
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
+use levada_common::function::SideDeclaration;
+use levada_common::plan::SideOutput;
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::types::{Date, Timestamp};
 
@@ -26,6 +28,44 @@ pub struct Output {
     rows: usize,
     rows_max: usize,
     full: VecDeque<RecordBatch>,
+    /// The outputs beside this one.
+    sides: Vec<Side>,
+}
+
+/// An output beside the main one.
+#[derive(Debug)]
+struct Side {
+    name: String,
+    /// Its place among those that are read, and its rows; `None` where nothing reads it.
+    read: Option<(usize, Output)>,
+}
+
+/// An output beside the main one, to be written to. What nothing reads is dropped at once.
+#[derive(Debug)]
+pub struct SideRows<'a>(Option<&'a mut Output>);
+
+impl SideRows<'_> {
+    /// Gives a row, as `Output::push` does.
+    #[inline]
+    pub fn push<R: Row>(&mut self, row: R) -> Result<(), FunctionError> {
+        match &mut self.0 {
+            Some(output) => output.push(row),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives rows as whole columns, as `Output::columns` does.
+    pub fn columns(&mut self, columns: Vec<ArrayRef>) -> Result<(), FunctionError> {
+        match &mut self.0 {
+            Some(output) => output.columns(columns),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether anything reads it: rows that cost something to make need not be made where nothing does.
+    pub fn is_read(&self) -> bool {
+        self.0.is_some()
+    }
 }
 
 /// A column in the making.
@@ -199,7 +239,38 @@ impl Output {
     pub fn new(schema: &StreamSchema, rows_max: usize) -> Self {
         let builders = schema.columns.iter().map(|column| Builder::new(&column.ty)).collect();
         let columns = schema.columns.clone();
-        Self { schema: schema.to_arrow(), columns, builders, rows: 0, rows_max: rows_max.max(1), full: VecDeque::new() }
+        Self {
+            schema: schema.to_arrow(),
+            columns,
+            builders,
+            rows: 0,
+            rows_max: rows_max.max(1),
+            full: VecDeque::new(),
+            sides: Vec::new(),
+        }
+    }
+
+    /// The same with outputs beside it, of which `read` are read.
+    #[must_use]
+    pub(crate) fn with_sides(mut self, declared: &[SideDeclaration], read: &[SideOutput]) -> Self {
+        let side = |declared: &SideDeclaration| {
+            let at = read.iter().position(|side| side.name == declared.name);
+            let read = at.map(|at| (at, Self::new(&read[at].schema, self.rows_max)));
+            Side { name: declared.name.clone(), read }
+        };
+        self.sides = declared.iter().map(side).collect();
+        self
+    }
+
+    /// The output of this name beside the main one.
+    ///
+    /// Errors: `NoSide`.
+    #[inline]
+    pub fn side(&mut self, name: &str) -> Result<SideRows<'_>, FunctionError> {
+        match self.sides.iter().position(|side| side.name == name) {
+            Some(at) => Ok(SideRows(self.sides[at].read.as_mut().map(|(_, output)| output))),
+            None => Err(self.no_side(name)),
+        }
     }
 
     /// Gives a row.
@@ -229,9 +300,24 @@ impl Output {
         Ok(())
     }
 
-    /// Whether there are rows to take.
+    /// Whether there are rows to take, of this output or of one beside it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows == 0 && self.full.is_empty()
+        self.rows == 0 && self.full.is_empty() && !self.has_side_rows()
+    }
+
+    /// Whether there are rows to take of an output beside this one.
+    pub(crate) fn has_side_rows(&self) -> bool {
+        self.sides.iter().filter_map(|side| side.read.as_ref()).any(|(_, output)| !output.is_empty())
+    }
+
+    /// The next batch of an output beside this one, and its place among those that are read.
+    pub(crate) fn take_side(&mut self) -> Result<Option<(usize, RecordBatch)>, FunctionError> {
+        for (at, output) in self.sides.iter_mut().filter_map(|side| side.read.as_mut()) {
+            if let Some(batch) = output.take()? {
+                return Ok(Some((*at, batch)));
+            }
+        }
+        Ok(None)
     }
 
     /// The next batch.
@@ -251,6 +337,13 @@ impl Output {
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns.collect(), &options);
         self.full.push_back(batch.map_err(FunctionError::OutputColumns)?);
         Ok(())
+    }
+
+    #[cold]
+    fn no_side(&self, name: &str) -> FunctionError {
+        let known: Vec<&str> = self.sides.iter().map(|side| side.name.as_str()).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        FunctionError::NoSide { side: name.into(), known }
     }
 
     #[cold]
@@ -289,6 +382,38 @@ mod tests {
         output.push((9_i64, "last")).unwrap();
         assert_eq!(taken(&mut output), [vec![0, 1, 2], vec![3], vec![4, 5, 6], vec![7, 8], vec![9]]);
         assert!(output.is_empty());
+    }
+
+    #[test]
+    fn rows_go_to_the_output_that_they_are_given_to() {
+        let side = |name: &str| SideDeclaration {
+            name: name.into(),
+            columns: vec![Column::new("n", LogicalType::Int64, false)],
+            event_time: None,
+        };
+        let declared = [side("odd"), side("unread"), side("large")];
+        let read = |name: &str| SideOutput { name: name.into(), schema: StreamSchema::append(side(name).columns) };
+        let mut output = output(3).with_sides(&declared, &[read("large"), read("odd")]);
+        for n in 0..8_i64 {
+            output.push((n, "x")).unwrap();
+            output.side("unread").unwrap().push((n,)).unwrap();
+            if n % 2 == 1 {
+                output.side("odd").unwrap().push((n,)).unwrap();
+            }
+        }
+        let mut large = output.side("large").unwrap();
+        assert!(large.is_read());
+        large.columns(vec![Arc::new(Int64Array::from(vec![100]))]).unwrap();
+        assert!(!output.side("unread").unwrap().is_read());
+        assert_eq!(taken(&mut output), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7]]);
+        let mut sides = Vec::new();
+        while let Some((at, batch)) = output.take_side().unwrap() {
+            sides.push((at, batch.column(0).as_primitive::<Int64Type>().values().to_vec()));
+        }
+        assert_eq!(sides, [(1, vec![1, 3, 5]), (1, vec![7]), (0, vec![100])]);
+        assert!(output.is_empty());
+        let error = output.side("even").unwrap_err().to_string();
+        assert!(error.contains("output \"even\", and its declaration has beside the main one: odd, unread, large"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The output gate: gives rows to the channels of every out-edge, and signals to all of them.
+//! The output gate: gives the rows of an output to the channels of its out-edges, and signals to all channels.
 //!
 //! Invariant: rows are given only where every channel has room; signals always pass, so that a barrier or the end of data
 //! is never lost behind a full channel.
@@ -13,6 +13,8 @@ use crate::gate::partition::Partitioner;
 
 /// One out-edge.
 pub struct Outlet {
+    /// The output whose rows it carries: 0 is the main one.
+    pub output: usize,
     /// Who gets which row.
     pub partitioner: Partitioner,
     /// The channels to its targets.
@@ -38,14 +40,15 @@ impl OutputGate {
         self.outlets.iter_mut().all(|outlet| outlet.channels.iter_mut().all(|channel| channel.is_ready()))
     }
 
-    /// Gives rows to every edge. Contract: only after `is_ready`; not empty.
-    pub fn write(&mut self, batch: RecordBatch) -> Result<(), ArrowError> {
+    /// Gives rows to every edge of their output; where there is none nobody reads them. Contract: only after `is_ready`; not
+    /// empty.
+    pub fn write(&mut self, output: usize, batch: RecordBatch) -> Result<(), ArrowError> {
         debug_assert!(batch.num_rows() > 0, "no operator gives an empty batch");
-        let (last, others) = self.outlets.split_last_mut().expect("there is an edge");
-        for outlet in others {
+        let Some(last) = self.outlets.iter().rposition(|outlet| outlet.output == output) else { return Ok(()) };
+        for outlet in self.outlets[..last].iter_mut().filter(|outlet| outlet.output == output) {
             outlet.write(batch.clone())?;
         }
-        last.write(batch)
+        self.outlets[last].write(batch)
     }
 
     /// Gives a checkpoint's cut to every channel.
@@ -83,3 +86,6 @@ impl Outlet {
         self.partitioner.split(batch, |target, rows| channels[target].send(Element::Batch(rows)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,8 @@ pub struct HarnessRun {
     next: usize,
     checkpoint: u64,
     output: Vec<RecordBatch>,
+    /// By the declared outputs beside the main one.
+    sides: Vec<Vec<RecordBatch>>,
 }
 
 /// A function needs no expression.
@@ -73,7 +75,9 @@ impl HarnessRun {
         }
         let broadcast = harness.function.declaration().broadcast.clone().map(StreamSchema::append);
         let checkpoint = snapshot.map_or(0, |snapshot| snapshot.checkpoint);
-        let mut run = Self { input: spec.input, harness, broadcast, subtasks, metrics, next: 0, checkpoint, output: Vec::new() };
+        let sides = vec![Vec::new(); spec.sides.len()];
+        let (next, output, input) = (0, Vec::new(), spec.input);
+        let mut run = Self { input, harness, broadcast, subtasks, metrics, next, checkpoint, output, sides };
         run.drain()?;
         Ok(run)
     }
@@ -164,21 +168,20 @@ impl HarnessRun {
     /// What the function gave since this was asked last, a JSON object a row: of one key in order, of several keys in the order of
     /// their instances.
     pub fn output(&mut self) -> Result<Vec<Value>, HarnessError> {
-        let batches = self.batches();
-        let mut writer: ArrayWriter<Vec<u8>> = WriterBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(Vec::new());
-        for batch in &batches {
-            writer.write(batch).map_err(HarnessError::Output)?;
-        }
-        writer.finish().map_err(HarnessError::Output)?;
-        let text = writer.into_inner();
-        if text.is_empty() {
-            return Ok(Vec::new());
-        }
-        serde_json::from_slice(&text)
-            .map_err(|error| HarnessError::Output(arrow::error::ArrowError::JsonError(error.to_string())))
+        json(&self.batches())
     }
 
-    /// The same as batches.
+    /// What it gave to its output `side`, likewise.
+    ///
+    /// Errors: as `output`; an output that it does not have.
+    pub fn side_output(&mut self, side: &str) -> Result<Vec<Value>, HarnessError> {
+        let declaration = self.harness.function.declaration();
+        let at = declaration.sides.iter().position(|declared| declared.name == side);
+        let no_side = || HarnessError::NoSide { function: declaration.name.clone(), side: side.into() };
+        json(&std::mem::take(&mut self.sides[at.ok_or_else(no_side)?]))
+    }
+
+    /// The same as `output`, as batches.
     pub fn batches(&mut self) -> Vec<RecordBatch> {
         std::mem::take(&mut self.output)
     }
@@ -203,10 +206,15 @@ impl HarnessRun {
 
     fn drain(&mut self) -> Result<(), HarnessError> {
         for subtask in &mut self.subtasks {
-            wait_ready(subtask)?;
-            while let Some(batch) = subtask.poll()? {
-                self.output.push(batch);
+            loop {
                 wait_ready(subtask)?;
+                if let Some(batch) = subtask.poll()? {
+                    self.output.push(batch);
+                } else if let Some((side, batch)) = subtask.poll_side()? {
+                    self.sides[side].push(batch);
+                } else {
+                    break;
+                }
             }
         }
         Ok(())
@@ -219,6 +227,20 @@ fn wait_ready(operator: &mut Box<dyn Operator>) -> Result<(), EngineError> {
         operator.background()?;
     }
     Ok(())
+}
+
+/// Batches as JSON objects.
+fn json(batches: &[RecordBatch]) -> Result<Vec<Value>, HarnessError> {
+    let mut writer: ArrayWriter<Vec<u8>> = WriterBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(Vec::new());
+    for batch in batches {
+        writer.write(batch).map_err(HarnessError::Output)?;
+    }
+    writer.finish().map_err(HarnessError::Output)?;
+    let text = writer.into_inner();
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_slice(&text).map_err(|error| HarnessError::Output(arrow::error::ArrowError::JsonError(error.to_string())))
 }
 
 /// JSON objects as batches of `schema`.

@@ -25,8 +25,8 @@ const MOVES_PER_PUMP: usize = 16;
 pub(crate) trait Outflow {
     /// Whether `write` may be called.
     fn is_ready(&mut self) -> bool;
-    /// Takes rows.
-    fn write(&mut self, batch: RecordBatch) -> Result<(), EngineError>;
+    /// Takes rows of an output of the last operator: 0 is the main one, those after it are its sides.
+    fn write(&mut self, output: usize, batch: RecordBatch) -> Result<(), EngineError>;
 }
 
 /// Counters of one node, and which of them this place of the chain writes: rows in at the node's first place in the plan,
@@ -47,6 +47,11 @@ impl RowCount {
         if self.rows_in {
             self.metrics.rows_in.fetch_add(rows as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Rows went out beside the main output, which is the node's output here and nowhere else.
+    fn count_side(&self, rows: usize) {
+        self.metrics.rows_out.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
     /// Rows went out.
@@ -98,6 +103,8 @@ pub(crate) struct Chain {
     stages: Vec<Stage>,
     /// The operator that makes watermarks.
     maker: Option<usize>,
+    /// Whether the last operator has outputs beside its main one that are read.
+    has_sides: bool,
     /// Rows, and the first operator's input for which they are.
     inbox: Option<(usize, RecordBatch)>,
     under_way: Option<UnderWay>,
@@ -111,6 +118,11 @@ impl Chain {
         }
         let keeps_time = operator.keeps_time();
         self.stages.push(Stage { operator, count, pending: false, keeps_time });
+    }
+
+    /// The last operator has outputs beside its main one that are read. No other one has.
+    pub(crate) fn give_sides(&mut self) {
+        self.has_sides = true;
     }
 
     /// Takes rows of input `input`. Contract: only when drained.
@@ -229,12 +241,29 @@ impl Chain {
     }
 
     fn poll(&mut self, at: usize, outflow: &mut dyn Outflow) -> Result<(), EngineError> {
+        let gives_sides = self.has_sides && at + 1 == self.stages.len();
         let stage = &mut self.stages[at];
         match stage.operator.poll()? {
             Some(batch) => {
                 debug_assert!(batch.num_rows() > 0, "an operator gives no empty batch");
                 stage.count.count_out(batch.num_rows());
                 self.give(at + 1, 0, batch, outflow)
+            }
+            None if gives_sides => self.poll_side(at, outflow),
+            None => {
+                stage.pending = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn poll_side(&mut self, at: usize, outflow: &mut dyn Outflow) -> Result<(), EngineError> {
+        let stage = &mut self.stages[at];
+        match stage.operator.poll_side()? {
+            Some((side, batch)) => {
+                debug_assert!(batch.num_rows() > 0, "an operator gives no empty batch");
+                stage.count.count_side(batch.num_rows());
+                outflow.write(side + 1, batch)
             }
             None => {
                 stage.pending = false;
@@ -250,7 +279,7 @@ impl Chain {
                 stage.pending = true;
                 stage.operator.process(input, batch)
             }
-            None => outflow.write(batch),
+            None => outflow.write(0, batch),
         }
     }
 

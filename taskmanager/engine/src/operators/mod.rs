@@ -6,9 +6,12 @@ pub(crate) mod chain;
 mod event_time;
 mod filter;
 mod join;
+mod late;
+mod pending;
 mod process;
 mod project;
 mod rows;
+mod split;
 mod top;
 mod watermark;
 
@@ -35,5 +38,6 @@ pub fn build(
         OperatorKind::Process(process) => process::build(spec, process, functions),
         OperatorKind::Join(join) => join::build(spec, join),
         OperatorKind::Top(top) => top::build(spec, top),
+        OperatorKind::Split { branches } => split::build(spec, branches, compiler),
     }
 }

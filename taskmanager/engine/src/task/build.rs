@@ -99,7 +99,11 @@ impl Builder<'_> {
             }
             let partitioner = Partitioner::new(edge, subtask, targets, self.plan.max_parallelism);
             let partitioner = partitioner.map_err(|column| broken(&uid, format!("no key column \"{column}\" in an edge")))?;
-            outlets.push(Outlet { partitioner, channels: output.channels });
+            let of_output = output.edge.output as usize;
+            if of_output > self.vertex.operators.last().map_or(0, |operator| operator.sides.len()) {
+                return Err(broken(&uid, format!("an edge takes output {of_output}, which the vertex does not have")));
+            }
+            outlets.push(Outlet { output: of_output, partitioner, channels: output.channels });
         }
         Ok(Tail::Gate(GateTail { gate: OutputGate::new(outlets), uid }))
     }
@@ -114,6 +118,12 @@ impl Builder<'_> {
             operator.open(&self.operator_context(spec)?, restored)?;
             let makes_time = matches!(spec.kind, OperatorKind::Watermark(_));
             chain.push(operator, self.row_count(&spec.uid, first + index)?, makes_time);
+            if !spec.sides.is_empty() {
+                if index + 1 < self.vertex.operators.len() || self.vertex.sink.is_some() {
+                    return Err(broken(&spec.uid, "an operator with side outputs is not the last of its vertex".into()));
+                }
+                chain.give_sides();
+            }
         }
         Ok(chain)
     }

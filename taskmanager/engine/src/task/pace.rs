@@ -67,6 +67,7 @@ mod tests {
             kind: OperatorKind::Watermark(watermark),
             input: schema(),
             output: schema(),
+            sides: Vec::new(),
             bad_records: BadRecordPolicy::Fail,
         };
         let plan = plan(vec![vertex(1, Some(source("in")), vec![operator], Some(sink("out")))], vec![]);

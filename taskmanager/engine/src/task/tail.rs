@@ -42,16 +42,17 @@ impl Outflow for Tail {
         }
     }
 
-    fn write(&mut self, batch: RecordBatch) -> Result<(), EngineError> {
+    fn write(&mut self, output: usize, batch: RecordBatch) -> Result<(), EngineError> {
         match self {
             Self::Sink(tail) => {
+                debug_assert_eq!(output, 0, "an operator with side outputs ends its vertex, and a sink is in another");
                 tail.count.count_in(batch.num_rows());
                 tail.dirty = true;
                 tail.sink.write(&batch)?;
                 tail.count.count_out(batch.num_rows());
                 Ok(())
             }
-            Self::Gate(tail) => tail.gate.write(batch).map_err(|source| EngineError::Kernel {
+            Self::Gate(tail) => tail.gate.write(output, batch).map_err(|source| EngineError::Kernel {
                 uid: tail.uid.clone(),
                 clause: "exchange".into(),
                 source,

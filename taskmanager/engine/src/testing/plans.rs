@@ -71,6 +71,7 @@ pub(crate) fn filter(uid: &str, predicate: &str) -> OperatorSpec {
         kind: OperatorKind::Filter { predicate: predicate.into() },
         input: schema(),
         output: schema(),
+        sides: Vec::new(),
         bad_records: BadRecordPolicy::Drop,
     }
 }
@@ -87,7 +88,7 @@ pub(crate) fn vertex(
 
 /// An edge.
 pub(crate) fn edge(from: u32, to: u32, partition: Partition) -> Edge {
-    Edge { from: VertexId(from), to: VertexId(to), input: 0, partition, schema: schema() }
+    Edge { from: VertexId(from), to: VertexId(to), input: 0, output: 0, partition, schema: schema() }
 }
 
 /// A plan of these vertices.

@@ -5,7 +5,6 @@ mod global;
 mod group_table;
 mod panes;
 mod partial;
-mod pending;
 mod restore;
 mod running;
 mod sessions;
@@ -16,10 +15,11 @@ mod windows;
 
 use std::sync::Arc;
 
-use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, WindowSpec};
+use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, SideOutput, WindowSpec};
 
 use crate::error::EngineError;
 use crate::operator::Operator;
+use crate::operators::late::LateRows;
 use shape::Shape;
 
 pub(super) use panes::Window;
@@ -30,24 +30,25 @@ pub(super) use windows::{Split, WindowSource};
 /// Errors: `Invariant` where the plan names a column, type or combination that the engine does not have.
 pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn Operator>, EngineError> {
     let shape = Arc::new(Shape::new(spec, aggregate)?);
+    let late = LateRows::new(spec, SideOutput::LATE, &spec.input)?;
     Ok(match (aggregate.phase, &aggregate.window) {
         (AggregatePhase::Partial, WindowSpec::Session { .. }) => Box::new(sessions::Partial::new(shape, spec, aggregate)?),
         (_, WindowSpec::Session { .. }) if let Some(firing) = aggregate.firing => {
-            Box::new(sessions::UpdatingSessions::new(shape, firing, spec, aggregate)?)
+            Box::new(sessions::UpdatingSessions::new(shape, late, firing, (spec, aggregate))?)
         }
-        (_, WindowSpec::Session { .. }) => Box::new(sessions::Sessions::new(shape, spec, aggregate)?),
+        (_, WindowSpec::Session { .. }) => Box::new(sessions::Sessions::new(shape, late, spec, aggregate)?),
         (AggregatePhase::Partial, _) => Box::new(partial::Partial::new(shape, aggregate)),
         (_, window) if let Some(firing) = aggregate.firing => {
-            Box::new(updating::Updating::new(shape, firing, slices::Series::of(window)))
+            Box::new(updating::Updating::new(shape, late, firing, slices::Series::of(window)))
         }
         (_, WindowSpec::Running) => Box::new(running::Running::new(shape, aggregate.changelog_full)),
         (_, WindowSpec::Global) => Box::new(global::Global::new(shape)),
         (_, WindowSpec::Count { size, slide }) => Box::new(counts::Counts::new(shape, counts::Lengths::new(*size, *slide))),
-        (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape)),
+        (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape, late)),
         (_, window @ (WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. })) => {
             let series = slices::Series::of(window).zip(window.slices());
             let (series, grid) = series.ok_or_else(|| shape.invariant(format!("{window:?} has no slices")))?;
-            Box::new(slices::Slices::new(shape, series, grid))
+            Box::new(slices::Slices::new(shape, late, series, grid))
         }
     })
 }

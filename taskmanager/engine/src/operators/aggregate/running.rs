@@ -12,10 +12,10 @@ use levada_state::snapshot::StatePart;
 
 use super::group_table::GroupTable;
 use super::panes::{OpenPanes, Window};
-use super::pending::Pending;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::pending::Pending;
 
 /// A running aggregation.
 ///

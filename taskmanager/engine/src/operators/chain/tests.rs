@@ -99,6 +99,63 @@ impl Operator for HoldBack {
     }
 }
 
+/// Gives every number on, and odd ones to an output of their own, an even one negated to another.
+#[derive(Default)]
+struct Divert {
+    main: VecDeque<i64>,
+    sides: [VecDeque<i64>; 2],
+}
+
+impl Operator for Divert {
+    fn open(&mut self, _: &OperatorContext, _: Vec<RestoredState>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        self.all_out("given rows");
+        for number in numbers(&batch) {
+            self.main.push_back(number);
+            match number % 2 == 0 {
+                true => self.sides[1].push_back(-number),
+                false => self.sides[0].push_back(number),
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        Ok(self.main.pop_front().map(|number| ints([number])))
+    }
+
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        assert!(self.main.is_empty(), "asked for a side before the main output was polled to the end");
+        let side = self.sides.iter().position(|side| !side.is_empty());
+        Ok(side.and_then(|side| Some((side, ints([self.sides[side].pop_front()?])))))
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        self.all_out("time");
+        Ok(Some(watermark))
+    }
+
+    fn snapshot(&mut self, _: CheckpointId, _finished: bool) -> Result<Vec<StatePart>, EngineError> {
+        self.all_out("a snapshot");
+        Ok(Vec::new())
+    }
+
+    fn finish(&mut self) -> Result<(), EngineError> {
+        self.all_out("the end");
+        self.sides[0].push_back(-1);
+        Ok(())
+    }
+}
+
+impl Divert {
+    fn all_out(&self, what: &str) {
+        assert!(self.main.is_empty() && self.sides.iter().all(VecDeque::is_empty), "{what} before it was polled to the end");
+    }
+}
+
 /// Is not ready when its coin says so, as one whose store has too much to write.
 struct Storing<O> {
     operator: O,
@@ -125,6 +182,10 @@ impl<O: Operator> Operator for Storing<O> {
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         assert!(std::mem::take(&mut self.promised), "polled while it is not ready");
         self.operator.poll()
+    }
+
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        self.operator.poll_side()
     }
 
     fn has_output(&self) -> bool {
@@ -166,17 +227,22 @@ impl Outflow for Record {
         self.promised
     }
 
-    fn write(&mut self, batch: RecordBatch) -> Result<(), EngineError> {
+    fn write(&mut self, output: usize, batch: RecordBatch) -> Result<(), EngineError> {
         assert!(std::mem::take(&mut self.promised), "written without room");
-        self.said.push(format!("{:?}", numbers(&batch)));
+        let output = if output == 0 { String::new() } else { format!("{output}: ") };
+        self.said.push(format!("{output}{:?}", numbers(&batch)));
         Ok(())
     }
 }
+
+/// Longer chains end with an operator that has several outputs.
+const WITHOUT_SIDES_MAX: usize = 5;
 
 fn chain(operators: usize, room: f64) -> (Chain, Vec<Arc<NodeMetrics>>) {
     let (mut chain, mut nodes) = (Chain::default(), Vec::new());
     for index in 0..operators {
         let operator: Box<dyn Operator> = match index % 3 {
+            _ if index + 1 == operators && operators > WITHOUT_SIDES_MAX => storing(Divert::default(), room),
             0 => storing(Repeat { times: index + 1, pending: VecDeque::new() }, room),
             1 => storing(HoldBack { flushes: true, ..HoldBack::default() }, room),
             _ => storing(HoldBack::default(), room),
@@ -184,6 +250,9 @@ fn chain(operators: usize, room: f64) -> (Chain, Vec<Arc<NodeMetrics>>) {
         let metrics = Arc::new(NodeMetrics::new(Uid::new(format!("node {index}"))));
         nodes.push(Arc::clone(&metrics));
         chain.push(operator, RowCount { metrics, rows_in: true, rows_out: true }, false);
+    }
+    if operators > WITHOUT_SIDES_MAX {
+        chain.give_sides();
     }
     (chain, nodes)
 }
@@ -226,7 +295,7 @@ fn blocking_anywhere_changes_nothing() {
     let mut blocked = 0;
     for seed in 0..400 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let (operators, mut time) = (rng.random_range(0..6), 0);
+        let (operators, mut time) = (rng.random_range(0..WITHOUT_SIDES_MAX + 3), 0);
         let mut script: Vec<Result<i64, Signal>> = (0..rng.random_range(0..30))
             .map(|step| match rng.random_range(0..10) {
                 0 => Err(Signal::Barrier(CheckpointId(step + 1))),
@@ -261,6 +330,31 @@ fn rows_leave_before_the_signals_that_came_after_them() {
 fn the_end_drains_one_operator_after_the_other() {
     let (said, _) = run(3, &[Ok(300), Err(Signal::End)], 1.0, 0);
     assert_eq!(said, ["[300]", "[400]", "[-1]", "[-2]", "[-1]", "[-2]", "End []"]);
+}
+
+/// A signal goes on when the rows before it have left by every output.
+#[test]
+fn rows_of_every_output_leave_before_the_signals_that_came_after_them() {
+    let mut chain = Chain::default();
+    let metrics = Arc::new(NodeMetrics::new(Uid::new("divert")));
+    chain.push(Box::new(Divert::default()), RowCount { metrics: Arc::clone(&metrics), rows_in: true, rows_out: true }, false);
+    chain.give_sides();
+    let mut record = Record { said: Vec::new(), room: 1.0, rng: StdRng::seed_from_u64(0), promised: false };
+    let mut pump = |chain: &mut Chain| loop {
+        match chain.pump(&mut record).unwrap() {
+            Pump::Drained => return std::mem::take(&mut record.said),
+            Pump::Passed(signal, _) => record.said.push(format!("{signal:?}")),
+            _ => {}
+        }
+    };
+    chain.feed(0, ints([1, 2]));
+    assert_eq!(pump(&mut chain), ["[1]", "[2]", "1: [1]", "2: [-2]"]);
+    chain.feed(0, ints([3]));
+    chain.pump(&mut Record { said: Vec::new(), room: 0.0, rng: StdRng::seed_from_u64(0), promised: false }).map(drop).unwrap();
+    assert_eq!(pump(&mut chain), ["[3]", "1: [3]"]);
+    chain.enter(Signal::End, Vec::new());
+    assert_eq!(pump(&mut chain), ["1: [-1]", "End"]);
+    assert_eq!((metrics.rows_in.load(Ordering::Relaxed), metrics.rows_out.load(Ordering::Relaxed)), (3, 7));
 }
 
 #[test]

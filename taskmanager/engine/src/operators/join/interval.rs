@@ -27,6 +27,7 @@ use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::aggregate::{Split, Window, WindowSource};
 use crate::operators::event_time::event_times;
+use crate::operators::late::LateRows;
 use crate::operators::rows::Marks;
 use closing::Closing;
 use probe::Probe;
@@ -65,8 +66,8 @@ struct Reach {
 
 /// A join within an interval of event time.
 ///
-/// Shape of the output: as planned; append. A row whose time has passed is late: dropped and counted. Rows that met none go out
-/// when time has passed what their pane can meet, so the watermark that goes on is held back by that.
+/// Shape of the output: as planned; append. A row whose time has passed is late: counted, and given beside the result where that
+/// is read. Rows that met none go out when time has passed what their pane can meet, so the watermark that goes on is held back by that.
 pub(super) struct IntervalJoin {
     shape: Arc<Shape>,
     /// By side.
@@ -77,12 +78,14 @@ pub(super) struct IntervalJoin {
     probes: VecDeque<Probe>,
     closing: VecDeque<Closing>,
     watermark: i64,
+    /// By side.
+    late: [LateRows; 2],
     running: Option<(OperatorContext, HeapShare)>,
 }
 
 impl IntervalJoin {
     /// The right row's time less the left one's is in `[from_ms, to_ms]`.
-    pub(super) fn new(shape: Arc<Shape>, from_ms: i64, to_ms: i64) -> Self {
+    pub(super) fn new(shape: Arc<Shape>, late: [LateRows; 2], from_ms: i64, to_ms: i64) -> Self {
         let reach = [Reach { from_ms, to_ms }, Reach { from_ms: to_ms.saturating_neg(), to_ms: from_ms.saturating_neg() }];
         Self {
             shape,
@@ -92,6 +95,7 @@ impl IntervalJoin {
             probes: VecDeque::new(),
             closing: VecDeque::new(),
             watermark: i64::MIN,
+            late,
             running: None,
         }
     }
@@ -122,8 +126,9 @@ impl IntervalJoin {
         Ok(inserted)
     }
 
-    /// The rows whose time has not passed; the others are counted.
-    fn in_time(&self, side: usize, batch: RecordBatch) -> Result<RecordBatch, EngineError> {
+    /// The rows whose time has not passed, in the columns that are kept; the others are late.
+    fn in_time(&mut self, side: usize, given: &RecordBatch) -> Result<RecordBatch, EngineError> {
+        let batch = self.shape.sides[side].rows(given.clone()).map_err(|source| self.shape.kernel(source))?;
         let time = self.shape.sides[side].time.ok_or_else(|| self.shape.invariant("the join has no interval"))?;
         let column = batch.column(time);
         let times = event_times(column).ok_or_else(|| self.shape.invariant("event time is of another type"))?;
@@ -132,9 +137,7 @@ impl IntervalJoin {
         }
         let times = Int64Array::new(times.clone(), column.nulls().cloned());
         let in_time: BooleanArray = times.iter().map(|time| Some(time.is_none_or(|time| time > self.watermark))).collect();
-        let late = batch.num_rows() - in_time.true_count();
-        let (context, _) = self.running.as_ref().expect("an operator is opened first");
-        context.metrics.late_rows.fetch_add(late as u64, Ordering::Relaxed);
+        self.late[side].take_others(given, &in_time).map_err(|source| self.shape.kernel(source))?;
         filter_record_batch(&batch, &in_time).map_err(|source| self.shape.kernel(source))
     }
 
@@ -198,13 +201,13 @@ impl Operator for IntervalJoin {
             }
         }
         self.watermark = restored.watermark;
+        self.late.iter_mut().for_each(|late| late.open(context));
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let batch = self.shape.sides[input].rows(batch).map_err(|source| self.shape.kernel(source))?;
-        let batch = self.in_time(input, batch)?;
+        let batch = self.in_time(input, &batch)?;
         let reach = self.reach[input];
         for inserted in self.insert(input, &batch, None)? {
             let keys = self.shape.sides[input].keys(&inserted.columns);
@@ -236,8 +239,12 @@ impl Operator for IntervalJoin {
         Ok(None)
     }
 
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        Ok(self.late.iter_mut().find_map(LateRows::poll))
+    }
+
     fn has_output(&self) -> bool {
-        !self.probes.is_empty() || !self.closing.is_empty()
+        !self.probes.is_empty() || !self.closing.is_empty() || self.late.iter().any(LateRows::has_some)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {

@@ -12,10 +12,11 @@ mod window;
 
 use std::sync::Arc;
 
-use levada_common::plan::{JoinScope, JoinSpec, OperatorSpec};
+use levada_common::plan::{JoinScope, JoinSide, JoinSpec, OperatorSpec};
 
 use crate::error::EngineError;
 use crate::operator::Operator;
+use crate::operators::late::LateRows;
 use shape::Shape;
 
 /// The operator of this join.
@@ -23,10 +24,12 @@ use shape::Shape;
 /// Errors: `Invariant` where the plan names a column that there is not.
 pub(super) fn build(spec: &OperatorSpec, join: &JoinSpec) -> Result<Box<dyn Operator>, EngineError> {
     let shape = Arc::new(Shape::new(spec, join)?);
+    let late = |side: JoinSide, input| LateRows::new(spec, side.late_output(), input);
+    let late = [late(JoinSide::Left, &spec.input)?, late(JoinSide::Right, &join.right)?];
     Ok(match join.scope {
-        JoinScope::Tumbling { .. } | JoinScope::Same => Box::new(window::WindowJoin::new(shape)),
+        JoinScope::Tumbling { .. } | JoinScope::Same => Box::new(window::WindowJoin::new(shape, late)),
         JoinScope::Standing { ttl_ms, .. } => Box::new(regular::RegularJoin::new(shape, ttl_ms)),
-        JoinScope::Within { from_ms, to_ms } => Box::new(interval::IntervalJoin::new(shape, from_ms, to_ms)),
+        JoinScope::Within { from_ms, to_ms } => Box::new(interval::IntervalJoin::new(shape, late, from_ms, to_ms)),
     })
 }
 

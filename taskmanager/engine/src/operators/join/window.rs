@@ -22,18 +22,21 @@ use super::shape::Shape;
 use super::state::{self, Restored};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::aggregate::Window;
+use crate::operators::aggregate::{Split, Window};
+use crate::operators::late::LateRows;
 use crate::operators::rows::{Marks, NO_ROW, Part, RowBuffer};
 
 /// A join in event-time windows.
 ///
 /// Shape of the output: as planned; append. Windows fire in the order of their ends. A row whose window has fired is late: dropped
-/// and counted.
+/// and counted, or given beside the result where that is read.
 pub(super) struct WindowJoin {
     shape: Arc<Shape>,
     panes: BTreeMap<Window, Pane>,
     firing: VecDeque<Firing>,
     watermark: i64,
+    /// By side.
+    late: [LateRows; 2],
     running: Option<(OperatorContext, HeapShare)>,
 }
 
@@ -63,18 +66,18 @@ impl Pane {
 }
 
 impl WindowJoin {
-    pub(super) fn new(shape: Arc<Shape>) -> Self {
-        Self { shape, panes: BTreeMap::new(), firing: VecDeque::new(), watermark: i64::MIN, running: None }
+    pub(super) fn new(shape: Arc<Shape>, late: [LateRows; 2]) -> Self {
+        Self { shape, panes: BTreeMap::new(), firing: VecDeque::new(), watermark: i64::MIN, late, running: None }
     }
 
-    /// Takes rows of a side into the panes of their windows; answers how many are late.
-    fn take_in(&mut self, side: usize, batch: &RecordBatch) -> Result<u64, EngineError> {
+    /// Takes rows of a side into the panes of their windows; answers which are late.
+    fn take_in(&mut self, side: usize, batch: &RecordBatch) -> Result<Vec<Split>, EngineError> {
         let shape = Arc::clone(&self.shape);
         let windows = shape.sides[side].windows.as_ref().ok_or_else(|| shape.invariant("the join is in no window"))?;
-        let mut late = 0;
+        let mut late = Vec::new();
         for (window, split) in windows.split(batch).map_err(|reason| shape.invariant(reason))? {
             if window.has_fired(self.watermark) {
-                late += split.rows(batch.num_rows()) as u64;
+                late.push(split);
                 continue;
             }
             let columns = split.columns(batch.columns()).map_err(|source| shape.kernel(source))?;
@@ -110,16 +113,15 @@ impl Operator for WindowJoin {
             }
         }
         self.watermark = restored.watermark;
+        self.late.iter_mut().for_each(|late| late.open(context));
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let batch = self.shape.sides[input].rows(batch).map_err(|source| self.shape.kernel(source))?;
-        let late = self.take_in(input, &batch)?;
-        if late > 0 {
-            let (context, _) = self.running.as_ref().expect("an operator is opened first");
-            context.metrics.late_rows.fetch_add(late, Ordering::Relaxed);
+        let kept = self.shape.sides[input].rows(batch.clone()).map_err(|source| self.shape.kernel(source))?;
+        for split in self.take_in(input, &kept)? {
+            self.late[input].take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
         self.count()
     }
@@ -137,8 +139,12 @@ impl Operator for WindowJoin {
         Ok(None)
     }
 
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        Ok(self.late.iter_mut().find_map(LateRows::poll))
+    }
+
     fn has_output(&self) -> bool {
-        !self.firing.is_empty()
+        !self.firing.is_empty() || self.late.iter().any(LateRows::has_some)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {

@@ -145,7 +145,8 @@ impl Operator for Process {
         let running = Running {
             context: context.clone(),
             inner,
-            out: Output::new(&self.spec.output, context.batch_rows_max),
+            out: Output::new(&self.spec.output, context.batch_rows_max)
+                .with_sides(&self.process.function.sides, &self.spec.sides),
             key_schema: Arc::new(Schema::new(fields)),
             times_ms: Vec::new(),
         };
@@ -179,13 +180,20 @@ impl Operator for Process {
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         loop {
             let failed = self.failed();
-            if let Some(batch) = self.parts().1.out.take().map_err(failed)? {
+            let out = &mut self.parts().1.out;
+            if let Some(batch) = out.take().map_err(failed)? {
                 return Ok(Some(batch));
             }
-            if !self.fire()? {
+            // Timers that fire next may give as many rows again: those that are there go out first.
+            if out.has_side_rows() || !self.fire()? {
                 return Ok(None);
             }
         }
+    }
+
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        let failed = self.failed();
+        self.parts().1.out.take_side().map_err(failed)
     }
 
     fn has_output(&self) -> bool {

@@ -22,6 +22,7 @@ fn spec(columns: &[(&str, LogicalType)], unnest: Option<usize>, changelog: bool)
         kind: OperatorKind::Project { columns: expressions, unnest },
         input: StreamSchema { changelog, ..schema() },
         output: StreamSchema { changelog, ..StreamSchema::append(output) },
+        sides: Vec::new(),
         bad_records: BadRecordPolicy::Fail,
     }
 }

@@ -39,6 +39,7 @@ fn spec(top: &TopSpec) -> OperatorSpec {
         kind: OperatorKind::Top(top.clone()),
         input: input(),
         output: StreamSchema { changelog: !top.is_append(), ..StreamSchema::append(columns) },
+        sides: Vec::new(),
         bad_records: BadRecordPolicy::Fail,
     }
 }

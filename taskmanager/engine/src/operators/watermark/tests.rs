@@ -32,7 +32,7 @@ fn spec_of(ty: LogicalType, watermark: WatermarkSpec, bad_records: BadRecordPoli
     let input = StreamSchema::append(vec![column("n", ty)]);
     let output = watermark.output(&input);
     let kind = OperatorKind::Watermark(watermark);
-    OperatorSpec { uid: Uid::new("w"), clause: "watermark".into(), kind, input, output, bad_records }
+    OperatorSpec { uid: Uid::new("w"), clause: "watermark".into(), kind, input, output, sides: Vec::new(), bad_records }
 }
 
 fn spec(ty: LogicalType, disorder_ms: i64, bad_records: BadRecordPolicy) -> OperatorSpec {

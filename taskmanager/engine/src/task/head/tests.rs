@@ -27,6 +27,7 @@ fn pair(idleness_ms: Option<u64>) -> Plan {
         kind: OperatorKind::Watermark(watermark),
         input: schema(),
         output: schema(),
+        sides: Vec::new(),
         bad_records: BadRecordPolicy::Fail,
     };
     let from = vertex(1, Some(source("in")), vec![operator], None);

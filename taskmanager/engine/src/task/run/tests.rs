@@ -40,6 +40,7 @@ fn watermark(idleness_ms: Option<u64>) -> OperatorSpec {
         kind: OperatorKind::Watermark(spec),
         input: schema(),
         output: schema(),
+        sides: Vec::new(),
         bad_records: BadRecordPolicy::Fail,
     }
 }

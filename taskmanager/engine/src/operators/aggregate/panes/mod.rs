@@ -30,6 +30,7 @@ use levada_state::snapshot::{Contents, StateMeta, StatePart, pieces};
 
 use super::group_table::GroupTable;
 use super::shape::Shape;
+use super::windows::Split;
 use crate::error::EngineError;
 use crate::operator::OperatorContext;
 use pane::Stored;
@@ -110,23 +111,24 @@ impl OpenPanes {
         Ok(())
     }
 
-    /// Takes a batch in, each row into the pane of its window, but for the windows of which `is_late` says so: answers their rows.
+    /// Takes a batch in, each row into the pane of its window, but for the windows of which `is_late` says so: answers which rows
+    /// are theirs.
     pub(super) fn take_batch(
         &mut self,
         shape: &Shape,
         batch: &RecordBatch,
         ids: &mut Vec<u32>,
         mut is_late: impl FnMut(Window) -> bool,
-    ) -> Result<u64, EngineError> {
+    ) -> Result<Vec<Split>, EngineError> {
         let (keys, inputs) = (shape.keys(batch), shape.inputs(batch));
         let source = shape.windows.as_ref().expect("this aggregation has windows");
-        let mut late = 0;
+        let mut late = Vec::new();
         for (window, split) in source.split(batch).map_err(|reason| shape.invariant(reason))? {
-            let rows = split.rows(batch.num_rows());
             if is_late(window) {
-                late += rows as u64;
+                late.push(split);
                 continue;
             }
+            let rows = split.rows(batch.num_rows());
             let keys = split.columns(&keys).map_err(|source| shape.kernel(source))?;
             let inputs = split.columns(&inputs).map_err(|source| shape.kernel(source))?;
             self.intern(shape, window, &keys, rows, ids)?;

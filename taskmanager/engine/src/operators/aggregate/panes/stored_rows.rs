@@ -10,12 +10,12 @@ use levada_state::cold::Scan;
 use levada_state::rows::Rows;
 
 use super::super::group_table::GroupTable;
-use super::super::pending::Pending;
 use super::super::shape::Shape;
 use super::pane::piece;
 use super::store::{PaneStore, StoredGroups, failed};
 use super::{OpenPanes, Pane, Window};
 use crate::error::EngineError;
+use crate::operators::pending::Pending;
 
 /// What the store has beyond a pane.
 pub(in super::super) struct StoredRows {

@@ -25,9 +25,11 @@ use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
 use super::shape::Shape;
+use super::windows::Split;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
+use crate::operators::late::LateRows;
 use collapse::Collapse;
 use open_sessions::OpenSessions;
 use source::{Bounds, Source};
@@ -38,7 +40,8 @@ pub(super) use updating::UpdatingSessions;
 /// An aggregation in session windows.
 ///
 /// Shape of the output: keys, `window_start` (the first row's time), `window_end` (the last one's, and the gap), `window_time`
-/// (end − 1 ms), aggregates; append. A row that would open a session which is over is late: dropped and counted.
+/// (end − 1 ms), aggregates; append. A row that would open a session which is over is late: counted, and given beside the result
+/// where that is read.
 #[derive(Debug)]
 pub(super) struct Sessions {
     shape: Arc<Shape>,
@@ -48,11 +51,17 @@ pub(super) struct Sessions {
     /// Sessions on their way out, in order.
     due: VecDeque<u32>,
     watermark: i64,
+    late: LateRows,
     context: Option<OperatorContext>,
 }
 
 impl Sessions {
-    pub(super) fn new(shape: Arc<Shape>, spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Self, EngineError> {
+    pub(super) fn new(
+        shape: Arc<Shape>,
+        late: LateRows,
+        spec: &OperatorSpec,
+        aggregate: &AggregateSpec,
+    ) -> Result<Self, EngineError> {
         Ok(Self {
             source: Source::new(spec, aggregate).map_err(|message| shape.invariant(message))?,
             collapse: Collapse::new(&shape),
@@ -60,6 +69,7 @@ impl Sessions {
             shape,
             due: VecDeque::new(),
             watermark: i64::MIN,
+            late,
             context: None,
         })
     }
@@ -84,6 +94,7 @@ impl Operator for Sessions {
         let mut over = Vec::new();
         self.open.take_due(self.watermark, &mut over);
         self.open.remove(&self.shape, &over);
+        self.late.open(context);
         self.context = Some(context.clone());
         self.count();
         Ok(())
@@ -92,7 +103,6 @@ impl Operator for Sessions {
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch)?;
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        let mut late = 0;
         for (rows, is_over) in runs(&bounds, self.watermark) {
             // Rows whose own session would be over come in one by one: whether one is late depends on those before it.
             let step = if is_over { 1 } else { rows.len() };
@@ -100,11 +110,11 @@ impl Operator for Sessions {
                 let (starts, ends) = (&bounds.starts[first..first + step], &bounds.ends[first..first + step]);
                 let (keys, inputs) = (slices(&keys, first, step), slices(&inputs, first, step));
                 self.collapse.take(&self.shape, &keys, starts, ends, &inputs)?;
-                late += self.open.join(&self.shape, &self.collapse, !is_over)?;
+                if self.open.join(&self.shape, &self.collapse, !is_over)? > 0 {
+                    let late = Split::Run { start: first, rows: step };
+                    self.late.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
+                }
             }
-        }
-        if late > 0 {
-            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
         }
         self.count();
         Ok(())
@@ -123,7 +133,11 @@ impl Operator for Sessions {
     }
 
     fn has_output(&self) -> bool {
-        !self.due.is_empty()
+        !self.due.is_empty() || self.late.has_some()
+    }
+
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        Ok(self.late.poll())
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {

@@ -10,7 +10,6 @@ use levada_common::plan::{AggregateSpec, OperatorSpec};
 use levada_common::time::Watermark;
 use levada_state::rows::Rows;
 
-use super::super::pending::Pending;
 use super::super::restore::no_state;
 use super::super::shape::Shape;
 use super::collapse::Collapse;
@@ -18,6 +17,7 @@ use super::source::Source;
 use super::{runs, slices};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::pending::Pending;
 
 /// A partial aggregation in sessions.
 ///

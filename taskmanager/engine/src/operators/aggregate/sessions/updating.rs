@@ -13,9 +13,9 @@ use levada_common::time::Watermark;
 use levada_state::bits::Bits;
 use levada_state::snapshot::StatePart;
 
-use super::super::pending::Pending;
 use super::super::shape::Shape;
 use super::super::updating::Timer;
+use super::super::windows::Split;
 use super::collapse::Collapse;
 use super::open_sessions::OpenSessions;
 use super::source::Source;
@@ -23,6 +23,8 @@ use super::{behind, runs, slices};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
+use crate::operators::late::LateRows;
+use crate::operators::pending::Pending;
 
 /// Sessions on their way out: only those that have changed since they were given are.
 #[derive(Debug)]
@@ -59,6 +61,7 @@ pub(in super::super) struct UpdatingSessions {
     touched: Bits,
     early: Timer,
     late: Timer,
+    late_rows: LateRows,
     watermark: i64,
     context: Option<OperatorContext>,
 }
@@ -66,9 +69,9 @@ pub(in super::super) struct UpdatingSessions {
 impl UpdatingSessions {
     pub(in super::super) fn new(
         shape: Arc<Shape>,
+        late_rows: LateRows,
         firing: FiringSpec,
-        spec: &OperatorSpec,
-        aggregate: &AggregateSpec,
+        (spec, aggregate): (&OperatorSpec, &AggregateSpec),
     ) -> Result<Self, EngineError> {
         Ok(Self {
             source: Source::new(spec, aggregate).map_err(|message| shape.invariant(message))?,
@@ -80,6 +83,7 @@ impl UpdatingSessions {
             touched: Bits::default(),
             early: Timer::of(firing.early),
             late: Timer::of(firing.late),
+            late_rows,
             firing,
             watermark: i64::MIN,
             context: None,
@@ -162,6 +166,7 @@ impl Operator for UpdatingSessions {
             self.touched.set(session);
             self.open.place_in_time(session, self.watermark);
         }
+        self.late_rows.open(context);
         self.context = Some(context.clone());
         self.count();
         Ok(())
@@ -170,7 +175,6 @@ impl Operator for UpdatingSessions {
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch)?;
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        let mut late = 0;
         for (rows, is_closed) in runs(&bounds, self.closed()) {
             // Rows whose own session would be closed come in one by one: whether one is late depends on those before it.
             let step = if is_closed { 1 } else { rows.len() };
@@ -178,12 +182,12 @@ impl Operator for UpdatingSessions {
                 let (starts, ends) = (&bounds.starts[first..first + step], &bounds.ends[first..first + step]);
                 let (keys, inputs) = (slices(&keys, first, step), slices(&inputs, first, step));
                 self.collapse.take(&self.shape, &keys, starts, ends, &inputs)?;
-                late += self.open.join(&self.shape, &self.collapse, !is_closed)?;
+                if self.open.join(&self.shape, &self.collapse, !is_closed)? > 0 {
+                    let late = Split::Run { start: first, rows: step };
+                    self.late_rows.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
+                }
                 self.note_changes()?;
             }
-        }
-        if late > 0 {
-            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
         }
         self.count();
         Ok(())
@@ -211,8 +215,12 @@ impl Operator for UpdatingSessions {
         Ok(None)
     }
 
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        Ok(self.late_rows.poll())
+    }
+
     fn has_output(&self) -> bool {
-        !self.jobs.is_empty() || !self.pending.is_empty()
+        !self.jobs.is_empty() || !self.pending.is_empty() || self.late_rows.has_some()
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {

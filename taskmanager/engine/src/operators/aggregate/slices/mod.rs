@@ -22,6 +22,7 @@ use super::windows::grid_floor;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
+use crate::operators::late::LateRows;
 use stacks::Stacks;
 
 pub(super) use series::Series;
@@ -52,11 +53,12 @@ pub(super) struct Slices {
     /// The watermark at which the last window fired that has.
     fired: i64,
     watermark: i64,
+    late: LateRows,
     context: Option<OperatorContext>,
 }
 
 impl Slices {
-    pub(super) fn new(shape: Arc<Shape>, series: Series, grid: (i64, i64)) -> Self {
+    pub(super) fn new(shape: Arc<Shape>, late: LateRows, series: Series, grid: (i64, i64)) -> Self {
         Self {
             stacks: Stacks::new(&shape),
             shape,
@@ -68,6 +70,7 @@ impl Slices {
             ids: Vec::new(),
             fired: i64::MIN,
             watermark: i64::MIN,
+            late,
             context: None,
         }
     }
@@ -131,6 +134,7 @@ impl Operator for Slices {
         // Slices stay on the heap, whatever the backend.
         self.panes.open(&self.shape, &OperatorContext { cold: None, ..context.clone() }, &restored)?;
         self.check_grid()?;
+        self.late.open(context);
         self.context = Some(context.clone());
         self.count();
         Ok(())
@@ -142,8 +146,8 @@ impl Operator for Slices {
             self.is_stale |= !is_late && self.stacks.has(slice.end);
             is_late
         })?;
-        if late > 0 {
-            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
+        for split in late {
+            self.late.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
         self.count();
         Ok(())
@@ -171,6 +175,10 @@ impl Operator for Slices {
             }
         }
         self.shape.joined(parts)
+    }
+
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        Ok(self.late.poll())
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {

@@ -157,6 +157,9 @@ impl<'a> Subtasks<'a> {
         self.rigs.iter_mut().for_each(|(rig, _)| rig.finish());
         let given = self.take();
         let late = self.late + self.rigs.iter().map(|(rig, _)| rig.late_rows()).sum::<u64>();
+        if self.aggregate.phase == AggregatePhase::Single {
+            self.rigs.iter_mut().for_each(|(rig, _)| assert_eq!(rig.take_late().len() as u64, rig.late_rows()));
+        }
         let keys = self.rigs.iter().map(|(rig, _)| rig.metrics.state_keys.load(Ordering::Relaxed)).sum();
         (given, late, keys)
     }
@@ -394,7 +397,7 @@ fn a_late_row_updates_its_window_until_the_lateness_is_over() {
     }
     rig.finish();
     assert_eq!(rig.take_rows(), ["0,0,10000,9999,2", "2,0,10000,9999,3", "0,10000,20000,19999,2"]);
-    assert_eq!(rig.late_rows(), 1);
+    assert_eq!((rig.late_rows(), rig.take_late()), (1, vec![(9500, 1)]));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{
     AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, BadRecordPolicy, OperatorKind, OperatorSpec, OrderSpec,
-    WindowSpec,
+    SideOutput, WindowSpec,
 };
 use levada_common::time::Watermark;
 use levada_common::types::{Column, LogicalType, StreamSchema};
@@ -122,12 +122,16 @@ fn operator_spec(aggregate: &AggregateSpec) -> OperatorSpec {
             }
         }
     };
+    let late = ["t", "k"].map(|name| input_schema().column(name).expect("it is one").clone());
+    let late = SideOutput { name: SideOutput::LATE.into(), schema: StreamSchema::append(late.into()) };
+    let sides = if aggregate.phase == AggregatePhase::Single { vec![late] } else { Vec::new() };
     OperatorSpec {
         uid: Uid::new("counts"),
         clause: "aggregate".into(),
         kind: OperatorKind::Aggregate(aggregate.clone()),
         input,
         output,
+        sides,
         bad_records: BadRecordPolicy::Fail,
     }
 }
@@ -137,6 +141,8 @@ pub(super) struct Rig {
     operator: Box<dyn Operator>,
     pub(super) metrics: Arc<NodeMetrics>,
     pub(super) out: Vec<RecordBatch>,
+    /// Late rows, which it gives to an output of their own where it has rows for input.
+    late: Vec<RecordBatch>,
 }
 
 impl Rig {
@@ -177,7 +183,7 @@ impl Rig {
             heap_budget: Arc::new(levada_state::keyed::HeapBudget::unlimited()),
         };
         operator.open(&context, restored)?;
-        Ok(Self { operator, metrics, out: Vec::new() })
+        Ok(Self { operator, metrics, out: Vec::new(), late: Vec::new() })
     }
 
     pub(super) fn process(&mut self, rows: &[Row]) {
@@ -226,10 +232,23 @@ impl Rig {
     pub(super) fn drain(&mut self) {
         loop {
             self.wait_ready().expect("its store is well");
-            let Some(batch) = self.operator.poll().expect("output is polled") else { return };
+            let (main, batch) = match self.operator.poll().expect("output is polled") {
+                Some(batch) => (true, batch),
+                None => match self.operator.poll_side().expect("the other output is polled") {
+                    Some((side, batch)) => (side != 0, batch),
+                    None => return,
+                },
+            };
             assert!((1..=BATCH_ROWS_MAX).contains(&batch.num_rows()), "{} rows", batch.num_rows());
-            self.out.push(batch);
+            if main { self.out.push(batch) } else { self.late.push(batch) }
         }
+    }
+
+    /// The late rows: their times and keys.
+    pub(super) fn take_late(&mut self) -> Vec<(i64, i64)> {
+        let number = |text: &str| text.parse().expect("a number");
+        let row = |text: String| text.split_once(',').map(|(time, key)| (number(time), number(key)));
+        std::mem::take(&mut self.late).iter().flat_map(rows_of).filter_map(row).collect()
     }
 
     /// The input is idle.

@@ -21,9 +21,9 @@ fn per_row() -> WindowSpec {
 /// Start, end, count and sum.
 type Session = (i64, i64, u64, i64);
 
-fn naive(steps: &[Step], gap: impl Fn(&Row) -> i64, keyed: bool) -> (Vec<String>, u64) {
+fn naive(steps: &[Step], gap: impl Fn(&Row) -> i64, keyed: bool) -> (Vec<String>, Vec<(i64, i64)>) {
     let mut open = BTreeMap::<i64, Vec<Session>>::new();
-    let (mut out, mut late, mut watermark) = (Vec::new(), 0, i64::MIN);
+    let (mut out, mut late, mut watermark) = (Vec::new(), Vec::new(), i64::MIN);
     for step in steps.iter().chain([&Step::Advance(i64::MAX)]) {
         match step {
             Step::Rows(rows) => {
@@ -33,7 +33,7 @@ fn naive(steps: &[Step], gap: impl Fn(&Row) -> i64, keyed: bool) -> (Vec<String>
                     let touches = |one: &Session, other: &Session| one.0 <= other.1 && other.0 <= one.1;
                     let touched: Vec<Session> = sessions.iter().copied().filter(|session| touches(session, &merged)).collect();
                     if touched.is_empty() && merged.1 <= watermark {
-                        late += 1;
+                        late.push((row.1, row.0));
                         continue;
                     }
                     sessions.retain(|session| !touched.contains(session));
@@ -82,7 +82,8 @@ proptest! {
         rig.finish();
         let (expected, late) = naive(&steps, |_| gap, keyed);
         prop_assert_eq!(sorted(rig.take_rows()), sorted(expected));
-        prop_assert_eq!(rig.late_rows(), late);
+        prop_assert_eq!(rig.late_rows(), late.len() as u64);
+        prop_assert_eq!(sorted(rig.take_late()), sorted(late));
         prop_assert_eq!(rig.metrics.state_keys.load(Ordering::Relaxed), 0);
     }
 
@@ -94,7 +95,8 @@ proptest! {
         rig.finish();
         let (expected, late) = naive(&steps, |row| row.2, keyed);
         prop_assert_eq!(sorted(rig.take_rows()), sorted(expected));
-        prop_assert_eq!(rig.late_rows(), late);
+        prop_assert_eq!(rig.late_rows(), late.len() as u64);
+        prop_assert_eq!(sorted(rig.take_late()), sorted(late));
     }
 
     #[test]

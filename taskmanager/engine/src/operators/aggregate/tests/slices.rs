@@ -46,16 +46,18 @@ pub(super) fn windows_of(window: &WindowSpec, time: i64) -> Vec<(i64, i64)> {
     }
 }
 
-fn naive(steps: &[Step], window: &WindowSpec, keyed: bool) -> (Vec<String>, u64) {
+fn naive(steps: &[Step], window: &WindowSpec, keyed: bool) -> (Vec<String>, Vec<(i64, i64)>) {
     let mut open = BTreeMap::<(i64, i64, i64), Vec<Row>>::new();
-    let (mut out, mut late, mut watermark) = (Vec::new(), 0, i64::MIN);
+    let (mut out, mut late, mut watermark) = (Vec::new(), Vec::new(), i64::MIN);
     for step in steps.iter().chain([&Step::Advance(i64::MAX)]) {
         match step {
             Step::Rows(rows) => {
                 for row in rows {
                     let mut windows = windows_of(window, row.1);
                     windows.retain(|(_, end)| end - 1 > watermark);
-                    late += u64::from(windows.is_empty());
+                    if windows.is_empty() {
+                        late.push((row.1, row.0));
+                    }
                     for (start, end) in windows {
                         open.entry((end, start, if keyed { row.0 } else { 0 })).or_default().push(*row);
                     }
@@ -91,7 +93,8 @@ proptest! {
         rig.finish();
         let (expected, late) = naive(&steps, &window, keyed);
         prop_assert_eq!(sorted(rig.take_rows()), sorted(expected));
-        prop_assert_eq!(rig.late_rows(), late);
+        prop_assert_eq!(rig.late_rows(), late.len() as u64);
+        prop_assert_eq!(sorted(rig.take_late()), sorted(late));
         prop_assert_eq!(rig.metrics.state_keys.load(Ordering::Relaxed), 0);
     }
 }

@@ -25,17 +25,17 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..25)
 }
 
-/// The rows of tumbling windows as the operator gives them, and the number of late rows: every window is a list.
-fn naive(steps: &[Step], size: i64, keyed: bool) -> (Vec<String>, u64) {
+/// The rows of tumbling windows as the operator gives them, and the times and keys of late rows: every window is a list.
+fn naive(steps: &[Step], size: i64, keyed: bool) -> (Vec<String>, Vec<(i64, i64)>) {
     let mut open = BTreeMap::<(i64, i64), Vec<Row>>::new();
-    let (mut out, mut late, mut watermark) = (Vec::new(), 0, i64::MIN);
+    let (mut out, mut late, mut watermark) = (Vec::new(), Vec::new(), i64::MIN);
     for step in steps.iter().chain([&Step::Advance(i64::MAX)]) {
         match step {
             Step::Rows(rows) => {
                 for row in rows {
                     let start = row.1.div_euclid(size) * size;
                     match start + size - 1 <= watermark {
-                        true => late += 1,
+                        true => late.push((row.1, row.0)),
                         false => open.entry((start, if keyed { row.0 } else { 0 })).or_default().push(*row),
                     }
                 }
@@ -70,7 +70,7 @@ pub(super) fn run(rig: &mut Rig, steps: &[Step]) {
     }
 }
 
-pub(super) fn sorted(mut rows: Vec<String>) -> Vec<String> {
+pub(super) fn sorted<T: Ord>(mut rows: Vec<T>) -> Vec<T> {
     rows.sort();
     rows
 }
@@ -84,7 +84,8 @@ proptest! {
         rig.finish();
         let (expected, late) = naive(&steps, size, keyed);
         prop_assert_eq!(sorted(rig.take_rows()), sorted(expected));
-        prop_assert_eq!(rig.late_rows(), late);
+        prop_assert_eq!(rig.late_rows(), late.len() as u64);
+        prop_assert_eq!(sorted(rig.take_late()), sorted(late));
         prop_assert_eq!(rig.metrics.state_keys.load(Ordering::Relaxed), 0);
         prop_assert_eq!(rig.metrics.state_bytes.load(Ordering::Relaxed), 0);
     }

@@ -10,7 +10,6 @@ mod timer;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
@@ -26,6 +25,7 @@ use super::windows::Split;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
+use crate::operators::late::LateRows;
 use giving::{Giving, Job};
 
 pub(super) use timer::Timer;
@@ -47,13 +47,14 @@ pub(super) struct Updating {
     touched: BTreeSet<Window>,
     early: Timer,
     late: Timer,
+    late_rows: LateRows,
     ids: Vec<u32>,
     watermark: i64,
     context: Option<OperatorContext>,
 }
 
 impl Updating {
-    pub(super) fn new(shape: Arc<Shape>, firing: FiringSpec, series: Option<Series>) -> Self {
+    pub(super) fn new(shape: Arc<Shape>, late_rows: LateRows, firing: FiringSpec, series: Option<Series>) -> Self {
         Self {
             giving: Giving::new(Arc::clone(&shape), firing.accumulate),
             shape,
@@ -62,6 +63,7 @@ impl Updating {
             touched: BTreeSet::new(),
             early: Timer::of(firing.early),
             late: Timer::of(firing.late),
+            late_rows,
             firing,
             ids: Vec::new(),
             watermark: i64::MIN,
@@ -132,6 +134,7 @@ impl Operator for Updating {
         self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
         self.panes.open(&self.shape, context, &restored)?;
         self.touched = self.panes.known(i64::MIN, i64::MAX);
+        self.late_rows.open(context);
         self.context = Some(context.clone());
         Ok(())
     }
@@ -146,11 +149,10 @@ impl Operator for Updating {
             None => vec![(Window::WHOLE, Split::All)],
             Some(source) => source.split(&batch).map_err(|reason| self.shape.invariant(reason))?,
         };
-        let mut late = 0;
         for (slice, split) in splits {
             let (rows, windows) = (split.rows(batch.num_rows()), self.windows(slice));
             if windows.is_empty() {
-                late += rows as u64;
+                self.late_rows.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
                 continue;
             }
             let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
@@ -158,9 +160,6 @@ impl Operator for Updating {
             for window in windows {
                 self.take(window, &keys, &inputs, rows)?;
             }
-        }
-        if late > 0 {
-            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
         }
         self.panes.count(self.context());
         Ok(())
@@ -175,6 +174,10 @@ impl Operator for Updating {
             self.panes.count(self.context());
         }
         Ok(batch)
+    }
+
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        Ok(self.late_rows.poll())
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {

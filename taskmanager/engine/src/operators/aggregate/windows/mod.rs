@@ -3,7 +3,6 @@
 mod split;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
@@ -18,6 +17,7 @@ use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
+use crate::operators::late::LateRows;
 
 pub(in crate::operators) use split::{Split, WindowSource};
 pub(super) use split::{grid_floor, split_windows, times};
@@ -25,7 +25,7 @@ pub(super) use split::{grid_floor, split_windows, times};
 /// An aggregation in event-time windows.
 ///
 /// Shape of the output: keys, `window_start`, `window_end`, `window_time` (end − 1 ms), aggregates; append. Windows fire in the
-/// order of their ends. A row whose window has fired is late: dropped and counted.
+/// order of their ends. A row whose window has fired is late: counted, and given beside the result where that is read.
 #[derive(Debug)]
 pub(super) struct Windows {
     shape: Arc<Shape>,
@@ -33,17 +33,19 @@ pub(super) struct Windows {
     emission: Emission,
     ids: Vec<u32>,
     watermark: i64,
+    late: LateRows,
     context: Option<OperatorContext>,
 }
 
 impl Windows {
-    pub(super) fn new(shape: Arc<Shape>) -> Self {
+    pub(super) fn new(shape: Arc<Shape>, late: LateRows) -> Self {
         Self {
             shape,
             panes: OpenPanes::default(),
             emission: Emission::default(),
             ids: Vec::new(),
             watermark: i64::MIN,
+            late,
             context: None,
         }
     }
@@ -62,6 +64,7 @@ impl Operator for Windows {
             self.emission.push(pane);
             while self.emission.next(&self.shape, &mut self.panes, context.batch_rows_max, result_columns)?.is_some() {}
         }
+        self.late.open(context);
         self.context = Some(context.clone());
         Ok(())
     }
@@ -73,8 +76,8 @@ impl Operator for Windows {
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let watermark = self.watermark;
         let late = self.panes.take_batch(&self.shape, &batch, &mut self.ids, |window| window.has_fired(watermark))?;
-        if late > 0 {
-            self.context().metrics.late_rows.fetch_add(late, Ordering::Relaxed);
+        for split in late {
+            self.late.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
         self.panes.make_room(&self.shape)?;
         self.panes.count(self.context());
@@ -84,6 +87,10 @@ impl Operator for Windows {
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         let rows_max = self.context().batch_rows_max;
         self.emission.next(&self.shape, &mut self.panes, rows_max, result_columns)
+    }
+
+    fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
+        Ok(self.late.poll())
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {

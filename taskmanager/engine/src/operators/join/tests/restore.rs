@@ -48,7 +48,7 @@ proptest! {
         let mut rig = Rig::new(&spec);
         rig.run(&before);
         let restored = rig.snapshot();
-        let (mut rows, mut late) = (rig.take_rows(), rig.late_rows());
+        let (mut rows, mut late) = (rig.take_rows(), rig.take_late());
         // What is done to it afterwards is not in the snapshot.
         rig.run(&after);
         for subtask in 0..parallelism {
@@ -68,9 +68,10 @@ proptest! {
             }
             part.finish();
             rows.extend(part.take_rows());
-            late += part.late_rows();
+            late.iter_mut().zip(part.take_late()).for_each(|(late, more)| late.extend(more));
         }
         rows.sort();
+        late.iter_mut().for_each(|late| late.sort_unstable());
         let all: Vec<Step> = before.into_iter().chain(after).collect();
         let (expected, expected_late) = match is_window {
             true => windows::expected(kind, &all, size_ms),

@@ -10,7 +10,9 @@ use arrow::record_batch::RecordBatch;
 use arrow::util::display::array_value_to_string;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_groups};
-use levada_common::plan::{BadRecordPolicy, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec};
+use levada_common::plan::{
+    BadRecordPolicy, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, SideOutput,
+};
 use levada_common::time::Watermark;
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::format::{SizeLimit, decode, encode};
@@ -120,12 +122,16 @@ pub(super) fn spec(kind: JoinKind, scope: JoinScope, composite: bool) -> Operato
     }
     let (columns, origins) = output.into_iter().unzip();
     let join = JoinSpec { kind, left_keys: keys.clone(), right_keys: keys, scope, right: input.clone(), columns: origins };
+    let late = ["t", "id"].map(|name| input.column(name).expect("it is one").clone());
+    let late = |side: JoinSide| SideOutput { name: side.late_output().into(), schema: StreamSchema::append(late.clone().into()) };
+    let sides = JoinSide::ALL.map(late).into();
     OperatorSpec {
         uid: Uid::new("pairs"),
         clause: "join".into(),
         kind: OperatorKind::Join(Box::new(join)),
         input,
         output: StreamSchema::append(columns),
+        sides,
         bad_records: BadRecordPolicy::Fail,
     }
 }
@@ -141,6 +147,8 @@ pub(super) struct Rig {
     operator: Box<dyn Operator>,
     pub(super) metrics: Arc<NodeMetrics>,
     out: Vec<RecordBatch>,
+    /// Ids of late rows, by side.
+    late: [Vec<i64>; 2],
     watermark: i64,
     /// The watermark that went on last.
     passed_on: i64,
@@ -171,7 +179,8 @@ impl Rig {
             ..crate::testing::context(spec.uid.as_str(), BATCH_ROWS_MAX)
         };
         operator.open(&context, restored)?;
-        Ok(Self { spec: spec.clone(), operator, metrics, out: Vec::new(), watermark: i64::MIN, passed_on: i64::MIN })
+        let late = [Vec::new(), Vec::new()];
+        Ok(Self { spec: spec.clone(), operator, metrics, out: Vec::new(), late, watermark: i64::MIN, passed_on: i64::MIN })
     }
 
     pub(super) fn process(&mut self, side: JoinSide, rows: &[Row]) -> Result<(), EngineError> {
@@ -222,6 +231,16 @@ impl Rig {
             }
             self.out.push(batch);
         }
+        while let Some((side, batch)) = self.operator.poll_side().expect("the other outputs are polled") {
+            assert!((1..=BATCH_ROWS_MAX).contains(&batch.num_rows()), "{} rows", batch.num_rows());
+            self.late[side].extend(batch.column(1).as_primitive::<Int64Type>().values());
+        }
+    }
+
+    /// Ids of the late rows of each side, sorted.
+    pub(super) fn take_late(&mut self) -> [Vec<i64>; 2] {
+        self.late.iter_mut().for_each(|late| late.sort_unstable());
+        std::mem::take(&mut self.late)
     }
 
     /// A snapshot, sent through the format as an upload and a restore do.
@@ -276,19 +295,20 @@ pub(super) fn in_range(rows: &[Row], range: KeyGroupRange, composite: bool) -> V
     rows.iter().zip(groups).filter(|(_, group)| range.contains(*group)).map(|(row, _)| *row).collect()
 }
 
-/// Rows that are not late, by side, and how many are.
-pub(super) fn in_time(steps: &[Step], is_late: impl Fn(i64, i64) -> bool) -> ([Vec<Row>; 2], u64) {
-    let (mut kept, mut late, mut watermark) = ([Vec::new(), Vec::new()], 0, i64::MIN);
+/// Rows that are not late, by side, and the ids of those that are.
+pub(super) fn in_time(steps: &[Step], is_late: impl Fn(i64, i64) -> bool) -> ([Vec<Row>; 2], [Vec<i64>; 2]) {
+    let (mut kept, mut late, mut watermark) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()], i64::MIN);
     for step in steps {
         match step {
             Step::Advance(to) => watermark = watermark.max(*to),
             Step::Rows(side, rows) => {
                 let (over, good): (Vec<Row>, Vec<Row>) = rows.iter().partition(|row| is_late(row.time, watermark));
                 kept[*side as usize].extend(good);
-                late += over.len() as u64;
+                late[*side as usize].extend(over.iter().map(|row| row.id));
             }
         }
     }
+    late.iter_mut().for_each(|late| late.sort_unstable());
     (kept, late)
 }
 

@@ -60,6 +60,7 @@ impl Case {
             kind: OperatorKind::Join(Box::new(join)),
             input: self.input(0),
             output: StreamSchema { changelog: self.is_changelog(), ..StreamSchema::append(output) },
+            sides: Vec::new(),
             bad_records: BadRecordPolicy::Fail,
         }
     }

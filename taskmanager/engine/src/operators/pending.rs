@@ -6,25 +6,25 @@ use arrow::record_batch::RecordBatch;
 
 /// Batches in order, cut to size as they are taken.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(in crate::operators) struct Pending {
     batches: VecDeque<RecordBatch>,
 }
 
 impl Pending {
     /// Puts rows at the end.
-    pub(super) fn push(&mut self, batch: RecordBatch) {
+    pub(in crate::operators) fn push(&mut self, batch: RecordBatch) {
         if batch.num_rows() > 0 {
             self.batches.push_back(batch);
         }
     }
 
     /// Whether nothing waits.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::operators) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
     /// The next rows, at most `rows_max`.
-    pub(super) fn pop(&mut self, rows_max: usize) -> Option<RecordBatch> {
+    pub(in crate::operators) fn pop(&mut self, rows_max: usize) -> Option<RecordBatch> {
         let batch = self.batches.pop_front()?;
         if batch.num_rows() <= rows_max {
             return Some(batch);
