@@ -24,8 +24,8 @@ pub struct GraphWatermark {
     pub column: Option<String>,
     /// `unit` of a column of whole numbers.
     pub unit: Option<TimeUnit>,
-    /// `timezone` of texts that name none.
-    pub timezone: Option<String>,
+    /// `time_zone` of texts that name none.
+    pub time_zone: Option<String>,
     /// `disorder`, milliseconds; 0 is also written `ascending`. Not beside `expression`.
     pub disorder_ms: Option<i64>,
     /// `expression`, SQL.
@@ -43,15 +43,15 @@ pub struct GraphWatermark {
 }
 
 const WATERMARK: Keys = Keys {
-    allowed: &["column", "unit", "timezone", "disorder", "expression", "step", "idleness", "max_future", "future_rows", "align"],
+    allowed: &["column", "unit", "time_zone", "disorder", "expression", "step", "idleness", "max_future", "future_rows", "align"],
     later: &[],
     synonyms: &[
         ("delay", "disorder"),
         ("lateness", "disorder"),
         ("ascending", "disorder"),
         ("interval", "step"),
-        ("time_zone", "timezone"),
-        ("zone", "timezone"),
+        ("timezone", "time_zone"),
+        ("zone", "time_zone"),
         ("alignment", "align"),
         ("sql", "expression"),
     ],
@@ -73,7 +73,7 @@ pub(super) fn read_watermark(at: &At<'_>, report: &mut Report) -> WatermarkSetti
     let watermark = GraphWatermark {
         column: fields.get("column").and_then(|at| report.text(&at, "a column")).map(str::to_owned),
         unit: fields.get("unit").and_then(|at| read_unit(&at, report)),
-        timezone: fields.get("timezone").and_then(|at| read_zone(&at, report)),
+        time_zone: fields.get("time_zone").and_then(|at| read_zone(&at, report)),
         disorder_ms: fields.get("disorder").and_then(|at| read_disorder(&at, report)),
         expression: fields.get("expression").and_then(|at| report.sql(&at)),
         step_ms: fields.get("step").and_then(|at| report.duration_ms(&at, 0)).map(|ms| ms as i64),
@@ -91,8 +91,8 @@ fn check(watermark: &GraphWatermark, fields: &Fields<'_>, report: &mut Report) {
     if watermark.disorder_ms.is_some() && watermark.expression.is_some() {
         report.error(&fields.path_of("expression"), "a watermark comes of a `disorder` or of an `expression`, not of both");
     }
-    if watermark.unit.is_some() && watermark.timezone.is_some() {
-        report.error(&fields.path_of("timezone"), "whole numbers of a `unit` have no time zone: they count from 1970 in UTC");
+    if watermark.unit.is_some() && watermark.time_zone.is_some() {
+        report.error(&fields.path_of("time_zone"), "whole numbers of a `unit` have no time zone: they count from 1970 in UTC");
     }
     if watermark.max_future_ms == Some(None) && watermark.future_rows.is_some() {
         report.error(&fields.path_of("future_rows"), "no row is from the future where `max_future` is off");

@@ -138,7 +138,7 @@ fn watermark(setting: &WatermarkSetting) -> Option<Value> {
     let mut map = Map::new();
     put(&mut map, "column", watermark.column.clone().map(Value::from));
     put(&mut map, "unit", watermark.unit.map(|unit| unit.name().into()));
-    put(&mut map, "timezone", watermark.timezone.clone().map(Value::from));
+    put(&mut map, "time_zone", watermark.time_zone.clone().map(Value::from));
     put(&mut map, "disorder", watermark.disorder_ms.map(ms));
     put(&mut map, "expression", watermark.expression.clone().map(Value::from));
     put(&mut map, "step", watermark.step_ms.map(ms));

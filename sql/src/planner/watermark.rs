@@ -95,13 +95,13 @@ fn time_format(column: &str, written: &GraphWatermark, stream: &Stream) -> Resul
     if stream.unknown.contains(column) {
         return Ok(TimeFormat::Time);
     }
-    match (ty, written.unit, &written.timezone) {
+    match (ty, written.unit, &written.time_zone) {
         (LogicalType::Int32 | LogicalType::Int64 | LogicalType::UInt64, Some(unit), _) => Ok(TimeFormat::Integer(unit)),
         (_, Some(_), _) => Err(("unit", format!("column \"{column}\" is {ty}; INT32, INT64 and UINT64 have a unit"))),
         (LogicalType::String, None, zone) => Ok(TimeFormat::Text { zone: zone.clone() }),
         (_, None, Some(_)) => {
             let hint = "a time zone is for a STRING whose texts name none";
-            Err(("timezone", format!("column \"{column}\" is {ty}; {hint}")))
+            Err(("time_zone", format!("column \"{column}\" is {ty}; {hint}")))
         }
         (LogicalType::Timestamp | LogicalType::Int64, None, None) => Ok(TimeFormat::Time),
         (_, None, None) => {

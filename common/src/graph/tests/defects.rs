@@ -257,9 +257,9 @@ fn connectors_are_one_key() {
     assert!(node("file: {}\n    watermark: { delay: 5s }").contains("did you mean \"disorder\""));
     for (written, expected) in [
         ("{ unit: min }", ".watermark.unit: \"min\" is not known"),
-        ("{ timezone: Europe/Berlln }", ".watermark.timezone: \"Europe/Berlln\" is no time zone"),
+        ("{ time_zone: Europe/Berlln }", ".watermark.time_zone: \"Europe/Berlln\" is no time zone"),
         ("{ disorder: 1s, expression: t }", ".watermark.expression: a watermark comes of a `disorder` or of an `expression`"),
-        ("{ unit: s, timezone: UTC }", ".watermark.timezone: whole numbers of a `unit` have no time zone"),
+        ("{ unit: s, time_zone: UTC }", ".watermark.time_zone: whole numbers of a `unit` have no time zone"),
         ("{ max_future: off, future_rows: pass }", ".watermark.future_rows: no row is from the future"),
         ("{ max_future: 5 }", ".watermark.max_future: \"5\" has no unit"),
         ("{ align: { group: g } }", ".watermark.align: `max_drift` is missing"),

@@ -132,12 +132,12 @@ fn watermark() -> impl Strategy<Value = WatermarkSetting> {
     let align = (name(), ms(1)).prop_map(|(group, max_drift_ms)| AlignSpec { group, max_drift_ms });
     let pace = (prop::option::of(ms_i64()), prop::option::of(prop::option::of(ms(1))), prop::option::of(align));
     let event = (prop::option::of(name()), format, rule, future, pace).prop_map(|(column, format, rule, future, pace)| {
-        let ((unit, timezone), (disorder_ms, expression), (max_future_ms, future_rows)) = (format, rule, future);
+        let ((unit, time_zone), (disorder_ms, expression), (max_future_ms, future_rows)) = (format, rule, future);
         let (step_ms, idleness_ms, align) = pace;
         let watermark = GraphWatermark {
             column,
             unit,
-            timezone,
+            time_zone,
             disorder_ms,
             expression,
             step_ms,

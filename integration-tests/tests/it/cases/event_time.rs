@@ -26,7 +26,7 @@ async fn texts_and_units_are_times() -> anyhow::Result<()> {
     let rows = [("2026-10-24T23:00:00.000Z", 1), ("2026-10-25T00:00:00.000Z", 1), ("2026-10-25T02:00:00.000Z", 2)];
     let rows = rows.map(|(start, n)| format!("{{\"s\":\"{start}\",\"n\":{n}}}"));
     let cases = [
-        ("texts", input(&cluster, "texts", &texts)?, "STRING", "timezone: Europe/Berlin", 1),
+        ("texts", input(&cluster, "texts", &texts)?, "STRING", "time_zone: Europe/Berlin", 1),
         ("micros", input(&cluster, "micros", &micros)?, "INT64", "unit: us", 0),
     ];
     for (name, path, column, watermark, bad) in cases {

@@ -35,7 +35,7 @@ fn whole_numbers_and_texts_become_timestamps() {
     assert_eq!(spec("INT64", "unit: us").0.format, TimeFormat::Integer(TimeUnit::Microseconds));
     assert_eq!(spec("INT32", "unit: s").0.format, TimeFormat::Integer(TimeUnit::Seconds));
     assert_eq!(spec("STRING", "disorder: 1s").0.format, TimeFormat::Text { zone: None });
-    assert_eq!(spec("STRING", "timezone: +02:00").0.format, TimeFormat::Text { zone: Some("+02:00".into()) });
+    assert_eq!(spec("STRING", "time_zone: +02:00").0.format, TimeFormat::Text { zone: Some("+02:00".into()) });
     assert_eq!(spec("TIMESTAMP", "disorder: 1s").0.format, TimeFormat::Time);
 }
 
@@ -56,7 +56,7 @@ fn what_is_no_time_is_refused() {
         ("DATE", "disorder: 1s", "watermark.column: column \"t\" is DATE; event time is a TIMESTAMP"),
         ("INT32", "disorder: 1s", "watermark.column: column \"t\" is INT32; event time is"),
         ("TIMESTAMP", "unit: ms", "watermark.unit: column \"t\" is TIMESTAMP; INT32, INT64 and UINT64 have a unit"),
-        ("INT64", "timezone: UTC", "watermark.timezone: column \"t\" is INT64; a time zone is for a STRING"),
+        ("INT64", "time_zone: UTC", "watermark.time_zone: column \"t\" is INT64; a time zone is for a STRING"),
         ("INT64", "expression: k", "watermark.expression: the expression is STRING; a TIMESTAMP"),
         ("INT64", "expression: unti", "watermark.expression: column \"unti\" not found"),
     ] {
