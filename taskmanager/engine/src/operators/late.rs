@@ -13,8 +13,8 @@ use arrow::record_batch::RecordBatch;
 use levada_common::plan::OperatorSpec;
 use levada_common::types::StreamSchema;
 
-use super::aggregate::Split;
 use super::pending::Pending;
+use super::window::Split;
 use crate::error::EngineError;
 use crate::metrics::NodeMetrics;
 use crate::operator::OperatorContext;

@@ -14,6 +14,7 @@ mod rows;
 mod split;
 mod top;
 mod watermark;
+mod window;
 
 use levada_common::plan::{OperatorKind, OperatorSpec};
 

@@ -9,10 +9,11 @@ use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
 use super::group_table::GroupTable;
-use super::panes::{Emission, OpenPanes, Window};
+use super::panes::{Emission, OpenPanes};
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::window::Window;
 
 /// An aggregation in a global window.
 ///

@@ -22,9 +22,6 @@ use crate::operator::Operator;
 use crate::operators::late::LateRows;
 use shape::Shape;
 
-pub(super) use panes::Window;
-pub(super) use windows::{Split, WindowSource};
-
 /// The operator of this aggregation.
 ///
 /// Errors: `Invariant` where the plan names a column, type or combination that the engine does not have.

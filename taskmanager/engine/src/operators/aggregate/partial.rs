@@ -13,14 +13,14 @@ use levada_common::time::Watermark;
 use levada_state::rows::Rows;
 
 use super::group_table::GroupTable;
-use super::panes::{Firing, Pane, Window};
+use super::panes::{Firing, Pane};
 use super::restore::no_state;
 use super::shape::Shape;
-use super::windows::Split;
 use crate::aggregate::Groups;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::pending::Pending;
+use crate::operators::window::{Split, Window};
 
 /// Groups held in all panes above which they are sent on.
 const GROUPS_MAX: usize = 1 << 16;

@@ -11,11 +11,12 @@ use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
 use super::group_table::GroupTable;
-use super::panes::{OpenPanes, Window};
+use super::panes::OpenPanes;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::pending::Pending;
+use crate::operators::window::Window;
 
 /// A running aggregation.
 ///

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, StructArray};
+use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::array_value_to_string;
@@ -15,18 +15,9 @@ use levada_common::state_schema::StateSchema;
 use levada_common::types::Column;
 use levada_state::format::KEY_PREFIX;
 
-use super::windows::WindowSource;
 use crate::aggregate::AggregatePlan;
 use crate::error::EngineError;
-
-/// The struct column of a pane's window in a snapshot.
-pub(super) const NAMESPACE_COLUMN: &str = "namespace";
-
-/// The columns of a window, in partials and results.
-pub(super) const WINDOW_START: &str = "window_start";
-
-/// As `WINDOW_START`.
-pub(super) const WINDOW_END: &str = "window_end";
+use crate::operators::window::{NAMESPACE_COLUMN, WINDOW_END, WINDOW_START, WindowSource, namespace_type};
 
 /// An aggregation, resolved against its input.
 #[derive(Debug)]
@@ -171,21 +162,6 @@ impl Shape {
     pub(super) fn invariant(&self, message: impl Into<String>) -> EngineError {
         EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
     }
-}
-
-/// The type of the window in a snapshot.
-pub(super) fn namespace_type() -> DataType {
-    DataType::Struct(namespace_fields())
-}
-
-/// A column of windows in a snapshot.
-pub(super) fn namespace_column(starts: ArrayRef, ends: ArrayRef) -> ArrayRef {
-    Arc::new(StructArray::new(namespace_fields(), vec![starts, ends], None))
-}
-
-fn namespace_fields() -> Fields {
-    let time = DataType::Timestamp(TimeUnit::Millisecond, None);
-    vec![Field::new("start", time.clone(), false), Field::new("end", time, false)].into()
 }
 
 fn piece_schema<'a>(keys: impl Iterator<Item = &'a Field>, has_window: bool, states: &[Column]) -> SchemaRef {

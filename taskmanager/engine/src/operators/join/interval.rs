@@ -25,10 +25,10 @@ use super::shape::Shape;
 use super::state::{self, Restored};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::aggregate::{Split, Window, WindowSource};
 use crate::operators::event_time::event_times;
 use crate::operators::late::LateRows;
 use crate::operators::rows::Marks;
+use crate::operators::window::{Split, Window, WindowSource};
 use closing::Closing;
 use probe::Probe;
 

@@ -15,8 +15,8 @@ use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
 
 use crate::error::EngineError;
-use crate::operators::aggregate::{Window, WindowSource};
 use crate::operators::rows::Part;
+use crate::operators::window::{Window, WindowSource};
 
 /// One side, resolved against its input.
 #[derive(Debug)]

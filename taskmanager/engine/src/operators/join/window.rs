@@ -22,9 +22,9 @@ use super::shape::Shape;
 use super::state::{self, Restored};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::aggregate::{Split, Window};
 use crate::operators::late::LateRows;
 use crate::operators::rows::{Marks, NO_ROW, Part, RowBuffer};
+use crate::operators::window::{Split, Window};
 
 /// A join in event-time windows.
 ///

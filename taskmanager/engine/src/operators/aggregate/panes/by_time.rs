@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use super::{OpenPanes, Pane, Window};
+use super::{OpenPanes, Pane};
+use crate::operators::window::Window;
 
 impl OpenPanes {
     /// The windows of the open panes, in order.

@@ -7,8 +7,9 @@ use levada_state::rows::Rows;
 use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use super::stored_rows::StoredRows;
-use super::{Firing, OpenPanes, Pane, Window};
+use super::{Firing, OpenPanes, Pane};
 use crate::error::EngineError;
+use crate::operators::window::Window;
 
 /// Panes that go out, in order.
 #[derive(Debug, Default)]

@@ -9,8 +9,9 @@ use levada_state::rows::Rows;
 
 use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
-use super::{Pane, Window};
+use super::Pane;
 use crate::error::EngineError;
+use crate::operators::window::Window;
 
 /// Panes that fire, in order.
 #[derive(Debug, Default)]

@@ -4,8 +4,9 @@ use arrow::array::ArrayRef;
 
 use super::super::shape::Shape;
 use super::stored_rows::StoredRows;
-use super::{OpenPanes, Pane, Window, open, recount};
+use super::{OpenPanes, Pane, open, recount};
 use crate::error::EngineError;
+use crate::operators::window::Window;
 
 impl OpenPanes {
     /// The pane of `window`, which it opens.

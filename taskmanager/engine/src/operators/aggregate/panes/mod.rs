@@ -30,9 +30,9 @@ use levada_state::snapshot::{Contents, StateMeta, StatePart, pieces};
 
 use super::group_table::GroupTable;
 use super::shape::Shape;
-use super::windows::Split;
 use crate::error::EngineError;
 use crate::operator::OperatorContext;
+use crate::operators::window::{Split, Window};
 use pane::Stored;
 use saving::{Saving, Target};
 use store::PaneStore;
@@ -40,7 +40,6 @@ use store::PaneStore;
 pub(super) use emission::Emission;
 pub(super) use firing::Firing;
 pub(super) use pane::Pane;
-pub(in crate::operators) use pane::Window;
 pub(super) use stored_rows::StoredRows;
 
 /// Groups that the cursor of a snapshot saves between two batches, about a quarter of a millisecond.

@@ -2,71 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, TimestampMillisecondArray};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_state::bits::Bits;
-use levada_state::cold;
 use levada_state::freeze::FrozenRows;
 use levada_state::rows::Rows;
 
 use super::super::group_table::GroupTable;
-use super::super::shape::{Shape, namespace_column};
-
-/// The times `[start, end)`, in milliseconds; windows order by end, then start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::operators) struct Window {
-    pub(in crate::operators) end: i64,
-    pub(in crate::operators) start: i64,
-}
-
-impl Window {
-    /// The one window of an aggregation without windows; it never fires by time.
-    pub(in super::super) const WHOLE: Self = Self { end: i64::MAX, start: i64::MIN };
-
-    /// Whether this watermark has reached the window's last millisecond.
-    pub(in crate::operators) fn has_fired(self, watermark: i64) -> bool {
-        self != Self::WHOLE && watermark >= self.end.saturating_sub(1)
-    }
-
-    /// `window_start` and `window_end` of so many rows.
-    pub(in crate::operators) fn columns(self, rows: usize) -> (ArrayRef, ArrayRef) {
-        (time_column(self.start, rows), time_column(self.end, rows))
-    }
-
-    /// `window_time` of so many rows.
-    pub(in crate::operators) fn time_column(self, rows: usize) -> ArrayRef {
-        time_column(self.end.saturating_sub(1), rows)
-    }
-
-    /// `window_start`, `window_end` and `window_time` of so many rows.
-    pub(in super::super) fn result_columns(self, rows: usize) -> [ArrayRef; 3] {
-        let (start, end) = self.columns(rows);
-        [start, end, self.time_column(rows)]
-    }
-
-    /// The window in a snapshot's pieces; none for `WHOLE`.
-    pub(super) fn namespace_column(self, rows: usize) -> Option<ArrayRef> {
-        if self == Self::WHOLE {
-            return None;
-        }
-        let (start, end) = self.columns(rows);
-        Some(namespace_column(start, end))
-    }
-
-    /// The window as a store knows it.
-    pub(super) fn in_store(self) -> Option<cold::Window> {
-        (self != Self::WHOLE).then_some(cold::Window { end: self.end, start: self.start })
-    }
-
-    /// The window that a store knows as this.
-    pub(super) fn of_store(window: Option<cold::Window>) -> Self {
-        window.map_or(Self::WHOLE, |window| Self { end: window.end, start: window.start })
-    }
-}
-
-fn time_column(ms: i64, rows: usize) -> ArrayRef {
-    Arc::new(TimestampMillisecondArray::from(vec![ms; rows]))
-}
+use super::super::shape::Shape;
+use crate::operators::window::Window;
 
 /// The groups of one window.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use arrow::datatypes::TimestampMillisecondType;
 
 use super::super::restore::{RestoredRows, restored_rows};
 use super::super::shape::Shape;
-use super::super::windows::{Split, split_windows};
 use super::store::PaneStore;
-use super::{OpenPanes, Window, open, recount};
+use super::{OpenPanes, open, recount};
 use crate::error::EngineError;
 use crate::operator::{OperatorContext, RestoredState};
+use crate::operators::window::{Split, Window, split_windows};
 
 impl OpenPanes {
     /// Opens the store, where there is one, and takes what was restored.

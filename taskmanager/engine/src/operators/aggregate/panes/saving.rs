@@ -7,9 +7,9 @@ use levada_common::ids::CheckpointId;
 use levada_state::snapshot::PieceSender;
 
 use super::super::shape::Shape;
-use super::Window;
 use super::store::PaneStore;
 use crate::error::EngineError;
+use crate::operators::window::Window;
 
 /// Where pieces go.
 #[derive(Debug)]

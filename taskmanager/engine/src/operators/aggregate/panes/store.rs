@@ -14,8 +14,8 @@ use levada_state::cold::{Addresses, Change, ColdError, ColdStateId, ColdStores, 
 use levada_state::snapshot::DatabaseSnapshot;
 
 use super::super::shape::Shape;
-use super::Window;
 use crate::error::EngineError;
+use crate::operators::window::Window;
 
 /// Groups of a store, by columns.
 pub(super) struct StoredGroups {

@@ -13,9 +13,10 @@ use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use super::pane::piece;
 use super::store::{PaneStore, StoredGroups, failed};
-use super::{OpenPanes, Pane, Window};
+use super::{OpenPanes, Pane};
 use crate::error::EngineError;
 use crate::operators::pending::Pending;
+use crate::operators::window::Window;
 
 /// What the store has beyond a pane.
 pub(in super::super) struct StoredRows {

@@ -25,11 +25,11 @@ use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
 use super::shape::Shape;
-use super::windows::Split;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
+use crate::operators::window::Split;
 use collapse::Collapse;
 use open_sessions::OpenSessions;
 use source::{Bounds, Source};

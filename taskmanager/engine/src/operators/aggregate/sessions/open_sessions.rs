@@ -21,12 +21,13 @@ use levada_state::snapshot::{PieceSender, StateMeta, StatePart, pieces};
 
 use super::super::panes::BACKGROUND_ROWS;
 use super::super::restore::restored_rows;
-use super::super::shape::{Shape, namespace_column};
+use super::super::shape::Shape;
 use super::collapse::{Collapse, Part};
 use super::ends::Ends;
 use crate::aggregate::{AggregateSet, CallOverflow, Groups};
 use crate::error::EngineError;
 use crate::operator::RestoredState;
+use crate::operators::window::namespace_column;
 
 /// No session.
 const NONE: u32 = u32::MAX;

@@ -9,11 +9,10 @@ use levada_common::human::HumanDuration;
 use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, SessionGap, WindowSpec};
 use levada_common::time::is_event_time;
 
-use super::super::shape::{WINDOW_END, WINDOW_START};
-use super::super::windows::times;
 use crate::error::EngineError;
 use crate::metrics::NodeMetrics;
 use crate::operators::bad_records::BadRecords;
+use crate::operators::window::{WINDOW_END, WINDOW_START, times};
 
 use std::sync::Arc;
 

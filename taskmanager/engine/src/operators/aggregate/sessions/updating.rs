@@ -15,7 +15,6 @@ use levada_state::snapshot::StatePart;
 
 use super::super::shape::Shape;
 use super::super::updating::Timer;
-use super::super::windows::Split;
 use super::collapse::Collapse;
 use super::open_sessions::OpenSessions;
 use super::source::Source;
@@ -25,6 +24,7 @@ use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
 use crate::operators::pending::Pending;
+use crate::operators::window::Split;
 
 /// Sessions on their way out: only those that have changed since they were given are.
 #[derive(Debug)]

@@ -15,14 +15,14 @@ use levada_common::ids::CheckpointId;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
-use super::panes::{OpenPanes, Window};
+use super::panes::OpenPanes;
 use super::restore::refuse;
 use super::shape::Shape;
-use super::windows::grid_floor;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
+use crate::operators::window::{Window, grid_floor};
 use stacks::Stacks;
 
 pub(super) use series::Series;

@@ -2,8 +2,7 @@
 
 use levada_common::plan::WindowSpec;
 
-use super::super::panes::Window;
-use super::super::windows::grid_floor;
+use crate::operators::window::{Window, grid_floor};
 
 /// Windows that overlap, and are made of slices. Milliseconds; the rules of `WindowSpec` hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

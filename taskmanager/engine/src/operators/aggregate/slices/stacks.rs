@@ -16,10 +16,11 @@ use levada_common::plan::AggregateCall;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
 
-use super::super::panes::{OpenPanes, Pane, Window};
+use super::super::panes::{OpenPanes, Pane};
 use super::super::shape::Shape;
 use crate::aggregate::{AggregateSet, Groups};
 use crate::error::EngineError;
+use crate::operators::window::Window;
 
 /// No entry, no group.
 const NONE: u32 = u32::MAX;

@@ -12,9 +12,10 @@ use levada_common::types::RowKind;
 use levada_state::rows::Rows;
 
 use super::super::group_table::GroupTable;
-use super::super::panes::{Emission, OpenPanes, StoredRows, Window};
+use super::super::panes::{Emission, OpenPanes, StoredRows};
 use super::super::shape::Shape;
 use crate::error::EngineError;
+use crate::operators::window::Window;
 
 /// Something to be given: only groups that have changed since they were given go out.
 #[derive(Debug, PartialEq, Eq)]

@@ -18,14 +18,14 @@ use levada_common::plan::{FiringSpec, Trigger};
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
-use super::panes::{OpenPanes, Window};
+use super::panes::OpenPanes;
 use super::shape::Shape;
 use super::slices::Series;
-use super::windows::Split;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
+use crate::operators::window::{Split, Window};
 use giving::{Giving, Job};
 
 pub(super) use timer::Timer;

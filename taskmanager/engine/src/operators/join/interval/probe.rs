@@ -11,8 +11,8 @@ use levada_state::key_index::ABSENT;
 use super::super::shape::Shape;
 use super::{Inserted, Pane, Reach};
 use crate::error::EngineError;
-use crate::operators::aggregate::Window;
 use crate::operators::rows::{NO_ROW, Part};
+use crate::operators::window::Window;
 
 /// Rows of one pane of their own side, matched against panes of the other.
 pub(super) struct Probe {

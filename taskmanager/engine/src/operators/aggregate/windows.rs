@@ -1,7 +1,5 @@
 //! Aggregates in event-time windows: a pane per window, emitted whole when time has passed its end, then dropped.
 
-mod split;
-
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
@@ -12,15 +10,13 @@ use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
 use super::group_table::GroupTable;
-use super::panes::{Emission, OpenPanes, Window};
+use super::panes::{Emission, OpenPanes};
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
-
-pub(in crate::operators) use split::{Split, WindowSource};
-pub(super) use split::{grid_floor, split_windows, times};
+use crate::operators::window::Window;
 
 /// An aggregation in event-time windows.
 ///

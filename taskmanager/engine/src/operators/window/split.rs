@@ -1,0 +1,114 @@
+//! The rows of a batch cut by their windows.
+
+use std::collections::HashMap;
+
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::take;
+use arrow::error::ArrowError;
+
+use super::Window;
+
+/// The rows of a batch that are in one window; row order is kept.
+#[derive(Debug)]
+pub(in crate::operators) enum Split {
+    /// All of them.
+    All,
+    /// A run of them.
+    Run {
+        /// First row.
+        start: usize,
+        /// Number of rows.
+        rows: usize,
+    },
+    /// These.
+    Rows(UInt32Array),
+}
+
+impl Split {
+    /// Number of rows, of a batch that has `all`.
+    pub(in crate::operators) fn rows(&self, all: usize) -> usize {
+        match self {
+            Self::All => all,
+            Self::Run { rows, .. } => *rows,
+            Self::Rows(rows) => rows.len(),
+        }
+    }
+
+    /// These rows of the batch's columns.
+    pub(in crate::operators) fn columns(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>, ArrowError> {
+        match self {
+            Self::All => Ok(columns.to_vec()),
+            Self::Run { start, rows } => Ok(columns.iter().map(|column| column.slice(*start, *rows)).collect()),
+            Self::Rows(rows) => columns.iter().map(|column| take(column, rows, None)).collect(),
+        }
+    }
+}
+
+/// Runs of rows in one window up to which a batch is cut by slices: beyond, windows alternate and rows are gathered.
+const RUNS_MAX: usize = 16;
+
+/// Cuts rows that have these windows, at least one.
+pub(in crate::operators) fn split_windows(starts: &[i64], ends: &[i64]) -> Vec<(Window, Split)> {
+    let (start, end) = (bounds(starts), bounds(ends));
+    if start.0 == start.1 && end.0 == end.1 {
+        return vec![(Window { start: start.0, end: end.0 }, Split::All)];
+    }
+    split_rows(starts.len(), |row| Window { start: starts[row], end: ends[row] })
+}
+
+/// The least and the greatest of at least one value.
+pub(super) fn bounds(values: &[i64]) -> (i64, i64) {
+    values.iter().fold((i64::MAX, i64::MIN), |(least, greatest), value| (least.min(*value), greatest.max(*value)))
+}
+
+/// Cuts rows, of which there is at least one, that have the windows that `window_of` says.
+pub(super) fn split_rows(rows: usize, mut window_of: impl FnMut(usize) -> Window) -> Vec<(Window, Split)> {
+    let windows: Vec<Window> = (0..rows).map(&mut window_of).collect();
+    let runs = windows.chunk_by(|one, other| one == other);
+    if runs.clone().nth(RUNS_MAX).is_none() {
+        let mut start = 0;
+        let runs = runs.map(|run| {
+            start += run.len();
+            (run[0], Split::Run { start: start - run.len(), rows: run.len() })
+        });
+        return runs.collect();
+    }
+    gather_rows(&windows)
+}
+
+/// The rows of each window, by a counting sort.
+fn gather_rows(windows: &[Window]) -> Vec<(Window, Split)> {
+    let mut numbers: HashMap<Window, usize> = HashMap::new();
+    let mut found: Vec<(Window, usize)> = Vec::new();
+    let mut last = (windows[0], 0);
+    let numbered: Vec<usize> = windows
+        .iter()
+        .map(|window| {
+            if found.is_empty() || *window != last.0 {
+                let number = *numbers.entry(*window).or_insert_with(|| {
+                    found.push((*window, 0));
+                    found.len() - 1
+                });
+                last = (*window, number);
+            }
+            found[last.1].1 += 1;
+            last.1
+        })
+        .collect();
+    let mut next = 0;
+    let mut places: Vec<usize> = found
+        .iter()
+        .map(|(_, rows)| {
+            next += rows;
+            next - rows
+        })
+        .collect();
+    let mut sorted = vec![0u32; windows.len()];
+    for (row, number) in numbered.into_iter().enumerate() {
+        sorted[places[number]] = row as u32;
+        places[number] += 1;
+    }
+    let sorted = UInt32Array::from(sorted);
+    let ends = places;
+    found.into_iter().zip(ends).map(|((window, rows), end)| (window, Split::Rows(sorted.slice(end - rows, rows)))).collect()
+}
