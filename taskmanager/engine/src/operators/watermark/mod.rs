@@ -78,13 +78,11 @@ impl WatermarkMaker {
         }
     }
 
-    /// Counts the rows that are later than `latest_ms`; gives the batch without them where they are bad records.
+    /// Counts the rows that are later than `latest_ms`, of which there are some; gives the batch without them where they are bad
+    /// records.
     fn without_future(&self, batch: RecordBatch, latest_ms: i64) -> Result<RecordBatch, EngineError> {
         let times = self.reader.times(&batch);
         let future = times.iter().filter(|time| **time > latest_ms).count();
-        if future == 0 {
-            return Ok(batch);
-        }
         if let Some(metrics) = &self.metrics {
             metrics.future_rows.fetch_add(future as u64, Ordering::Relaxed);
         }
@@ -117,9 +115,17 @@ impl Operator for WatermarkMaker {
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let latest_ms = self.latest_ms();
-        let batch = self.reader.read(batch, &self.bad)?;
-        let batch = self.without_future(batch, latest_ms)?;
-        let (batch, reached) = self.rule.reached(batch, &self.reader, latest_ms, &self.bad)?;
+        let (mut batch, mut greatest) = self.reader.read(batch, &self.bad)?;
+        if greatest > Some(latest_ms) {
+            batch = self.without_future(batch, latest_ms)?;
+            greatest = self.reader.times(&batch).iter().copied().filter(|time| *time <= latest_ms).max();
+        }
+        let (batch, reached) = match &self.rule {
+            Rule::Disorder(disorder_ms) => {
+                (batch, greatest.map(|greatest| greatest.saturating_sub(*disorder_ms).saturating_sub(1)))
+            }
+            Rule::Expression(expression) => expression.reached(batch, &self.reader, latest_ms, &self.bad)?,
+        };
         self.reached = self.reached.max(reached.and_then(|reached| self.splits.reached(reached)));
         self.pending = Some(batch).filter(|batch| batch.num_rows() > 0);
         Ok(())

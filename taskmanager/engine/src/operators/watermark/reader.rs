@@ -61,27 +61,29 @@ impl TimeReader {
         event_times(batch.column(self.column)).expect("the column is INT64 or TIMESTAMP")
     }
 
-    /// The batch with event times, without the rows that have none.
-    pub(super) fn read(&self, batch: RecordBatch, bad: &BadRecords) -> Result<RecordBatch, EngineError> {
+    /// The batch with event times, without the rows that have none, and the greatest of the times.
+    pub(super) fn read(&self, batch: RecordBatch, bad: &BadRecords) -> Result<(RecordBatch, Option<i64>), EngineError> {
         let column = batch.column(self.column);
-        match &self.format {
-            Format::Time => self.checked(batch, bad),
+        let batch = match &self.format {
+            Format::Time => return self.checked(batch, bad),
             Format::Integer(unit) => match column.data_type() {
                 DataType::Int32 => self.integers::<Int32Type>(*unit, &batch, bad),
                 DataType::UInt64 => self.integers::<UInt64Type>(*unit, &batch, bad),
                 _ => self.integers::<Int64Type>(*unit, &batch, bad),
             },
             Format::Text(zone) => self.texts(zone.as_ref(), &batch, bad),
-        }
+        }?;
+        let greatest = self.times(&batch).iter().copied().max();
+        Ok((batch, greatest))
     }
 
     /// Times as they are: usually all of them are.
-    fn checked(&self, batch: RecordBatch, bad: &BadRecords) -> Result<RecordBatch, EngineError> {
+    fn checked(&self, batch: RecordBatch, bad: &BadRecords) -> Result<(RecordBatch, Option<i64>), EngineError> {
         let (column, times) = (batch.column(self.column), self.times(&batch));
         let (least, greatest) =
             times.iter().fold((i64::MAX, i64::MIN), |(least, greatest), time| (least.min(*time), greatest.max(*time)));
         if column.null_count() == 0 && is_event_time(least) && is_event_time(greatest) {
-            return Ok(batch);
+            return Ok((batch, Some(greatest)));
         }
         let mut good = vec![true; batch.num_rows()];
         for (row, time) in times.iter().enumerate() {
@@ -91,7 +93,9 @@ impl TimeReader {
                 bad.report(&batch, row, &reason)?;
             }
         }
-        bad.keep(&batch, good)
+        let batch = bad.keep(&batch, good)?;
+        let greatest = self.times(&batch).iter().copied().max();
+        Ok((batch, greatest))
     }
 
     fn integers<T: ArrowPrimitiveType>(

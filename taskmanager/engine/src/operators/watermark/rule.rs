@@ -19,8 +19,11 @@ pub(super) enum Rule {
     /// The greatest time − the disorder − 1 ms.
     Disorder(i64),
     /// The greatest value of an expression.
-    Expression([Arc<dyn Expression>; 1]),
+    Expression(Marks),
 }
+
+/// The expression that says of each row how far time has come.
+pub(super) struct Marks([Arc<dyn Expression>; 1]);
 
 impl Rule {
     /// The rule over rows of `schema`.
@@ -37,11 +40,13 @@ impl Rule {
             WatermarkRule::Expression { sql } => {
                 let compiled = compiler.compile(sql, schema, &LogicalType::Timestamp);
                 let compiled = compiled.map_err(|reason| bad.broken(format!("\"{sql}\" does not compile: {reason}")))?;
-                Ok(Self::Expression([compiled]))
+                Ok(Self::Expression(Marks([compiled])))
             }
         }
     }
+}
 
+impl Marks {
     /// The batch without the rows for which there is no watermark to be had, and how far time has come with the others, as far
     /// as they are not later than `latest_ms`; `None` where no row says so.
     pub(super) fn reached(
@@ -51,29 +56,21 @@ impl Rule {
         latest_ms: i64,
         bad: &BadRecords,
     ) -> Result<(RecordBatch, Option<i64>), EngineError> {
-        match self {
-            Self::Disorder(disorder_ms) => {
-                let greatest = reader.times(&batch).iter().copied().filter(|time| *time <= latest_ms).max();
-                Ok((batch, greatest.map(|time| time.saturating_sub(*disorder_ms).saturating_sub(1))))
-            }
-            Self::Expression(expression) => {
-                let (batch, columns) = bad.evaluate(batch, expression)?;
-                let marks = columns[0].as_primitive::<TimestampMillisecondType>();
-                let mut good = vec![true; batch.num_rows()];
-                let mut greatest = None;
-                for (row, time) in reader.times(&batch).iter().enumerate().filter(|(row, _)| marks.is_valid(*row)) {
-                    let mark = marks.value(row);
-                    if !is_event_time(mark) {
-                        good[row] = false;
-                        let range = format!("{EVENT_TIME_MIN_MS} to {EVENT_TIME_MAX_MS} ms (years -9999 to 9999)");
-                        bad.report(&batch, row, &format!("the watermark {mark} is outside {range}"))?;
-                    } else if *time <= latest_ms && mark <= latest_ms {
-                        greatest = greatest.max(Some(mark));
-                    }
-                }
-                let batch = if good.contains(&false) { bad.keep(&batch, good)? } else { batch };
-                Ok((batch, greatest))
+        let (batch, columns) = bad.evaluate(batch, &self.0)?;
+        let marks = columns[0].as_primitive::<TimestampMillisecondType>();
+        let mut good = vec![true; batch.num_rows()];
+        let mut greatest = None;
+        for (row, time) in reader.times(&batch).iter().enumerate().filter(|(row, _)| marks.is_valid(*row)) {
+            let mark = marks.value(row);
+            if !is_event_time(mark) {
+                good[row] = false;
+                let range = format!("{EVENT_TIME_MIN_MS} to {EVENT_TIME_MAX_MS} ms (years -9999 to 9999)");
+                bad.report(&batch, row, &format!("the watermark {mark} is outside {range}"))?;
+            } else if *time <= latest_ms && mark <= latest_ms {
+                greatest = greatest.max(Some(mark));
             }
         }
+        let batch = if good.contains(&false) { bad.keep(&batch, good)? } else { batch };
+        Ok((batch, greatest))
     }
 }
