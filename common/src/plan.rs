@@ -25,7 +25,7 @@ pub use firing::{FiringSpec, Trigger};
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
 pub use top::TopSpec;
 pub use watermark::{AlignSpec, FutureBound, FutureRows, TimeFormat, TimeUnit, WatermarkRule, WatermarkSpec};
-pub use window::{SessionGap, WindowSpec};
+pub use window::{SessionGap, WindowSpec, WindowTime};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
 pub const PLAN_VERSION: u32 = 1;
@@ -340,6 +340,9 @@ pub struct AggregateSpec {
     pub keys: Vec<String>,
     /// Over what rows are grouped beside the key.
     pub window: WindowSpec,
+    /// What time the window goes by; the default where there is none.
+    #[serde(default, skip_serializing_if = "WindowTime::is_default")]
+    pub time: WindowTime,
     /// Which half of a two-phase aggregation this is.
     pub phase: AggregatePhase,
     /// What is computed, in the order of the output.
@@ -374,6 +377,17 @@ impl AggregateSpec {
         state_columns(&self.calls).into_iter().chain(firing).chain(counts).collect()
     }
 
+    /// Whether windows come from the event time of rows.
+    pub fn is_over_event_time(&self) -> bool {
+        self.window.is_over_time() && !self.time.processing
+    }
+
+    /// Whether what is given has a window's bounds: results in windows have, and so have partials, but for those in windows of
+    /// processing time, which the final half finds.
+    pub fn gives_windows(&self) -> bool {
+        self.window.is_windowed() && !(self.time.processing && self.phase == AggregatePhase::Partial)
+    }
+
     /// What that state holds, over an input of this schema.
     pub fn state_schema(&self, input: &StreamSchema) -> StateSchema {
         let key = |name: &String| input.columns.iter().find(|column| column.name == *name).cloned();
@@ -389,7 +403,7 @@ impl AggregateSpec {
 
 /// Which half of a two-phase aggregation an operator is.
 ///
-/// Shape of a partial's output and a final's input: the key columns, with a window `window_start` and `window_end`
+/// Shape of a partial's output and a final's input: the key columns, with a window of event time `window_start` and `window_end`
 /// (TIMESTAMP, not null), then the columns of `aggregate_state::state_columns`. Append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

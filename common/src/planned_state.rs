@@ -16,6 +16,9 @@ pub const TRANSACTIONS: &str = "transactions";
 /// Name of how far event time had come in a window or a join.
 pub const WATERMARK: &str = "watermark";
 
+/// Name of how far processing time had come in a window that goes by it.
+pub const PROCESSING_TIME: &str = "processing_time";
+
 /// A state of one operator of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedState {
@@ -109,7 +112,8 @@ fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, S
     let mut states = vec![(name.to_string(), StateKind::Keyed, spec.state_schema(&operator.input))];
     if spec.window.is_windowed() {
         // Every subtask needs it, however many there were.
-        states.push((WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default()));
+        let time = if spec.time.processing { PROCESSING_TIME } else { WATERMARK };
+        states.push((time.into(), StateKind::OperatorUnion, StateSchema::default()));
     }
     states
 }

@@ -34,7 +34,7 @@ pub use watermark::{GraphWatermark, WatermarkSetting};
 
 use crate::declaration::Options;
 use crate::ids::Uid;
-use crate::plan::{BadRecordPolicy, FiringSpec, JoinKind};
+use crate::plan::{BadRecordPolicy, FiringSpec, JoinKind, WindowTime};
 
 /// Version of the document that this release reads.
 pub const GRAPH_VERSION: u64 = 1;
@@ -200,6 +200,8 @@ pub struct TransformNode {
     pub window: Option<GraphWindow>,
     /// `early`, `allowed_lateness`, `late` and `accumulate` of the window, where they say anything.
     pub firing: Option<FiringSpec>,
+    /// `time` and `time_zone` of the window.
+    pub window_time: WindowTime,
     /// `aggregate:`, output column to SQL call (`count(*)`, `first(a order by b desc, c)`).
     pub aggregate: Option<Vec<(String, String)>>,
     /// `having:`, SQL over the aggregation's output.
@@ -287,7 +289,7 @@ pub struct GraphProcess {
     pub options: Options,
 }
 
-/// `window:` of a transform.
+/// `window:` of a transform, but for its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GraphWindow {
     /// `{ tumbling: { size, offset } }`, milliseconds.

@@ -9,6 +9,7 @@ use super::window::read_window;
 use super::{GraphProcess, TransformNode};
 use crate::declaration::Options;
 use crate::ids::Uid;
+use crate::plan::WindowTime;
 use crate::types::OP_COLUMN;
 
 const TRANSFORM: Keys = Keys {
@@ -69,7 +70,11 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
     }
     let fields = report.fields(at, &TRANSFORM)?;
     let common = Common::read(at, max_parallelism, report)?;
-    let (window, firing) = fields.get("window").and_then(|at| read_window(&at, report)).unzip();
+    let window = fields.get("window").and_then(|at| read_window(&at, report));
+    let (window, firing, window_time) = match window {
+        Some((window, firing, time)) => (Some(window), firing, time),
+        None => (None, None, WindowTime::default()),
+    };
     let node = TransformNode {
         uid: Uid::new(name),
         inputs: read_inputs(fields.get("inputs"), &at.path, report),
@@ -77,7 +82,8 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
         join: fields.get("join").and_then(|at| read_join(&at, report)),
         key_by: fields.get("key_by").map(|at| read_key_by(&at, report)),
         window,
-        firing: firing.flatten(),
+        firing,
+        window_time,
         aggregate: fields.get("aggregate").map(|at| read_columns(&at, report)),
         having: fields.get("having").and_then(|at| report.sql(&at)),
         process: fields.get("process").and_then(|at| read_process(&at, report)),

@@ -117,7 +117,8 @@ fn read_disorder(at: &At<'_>, report: &mut Report) -> Option<i64> {
     }
 }
 
-fn read_zone(at: &At<'_>, report: &mut Report) -> Option<String> {
+/// Reads a time zone; one that there is not is reported.
+pub(super) fn read_zone(at: &At<'_>, report: &mut Report) -> Option<String> {
     let name = report.text(at, "a time zone")?;
     match name.parse::<Zone>() {
         Ok(_) => Some(name.to_owned()),

@@ -1,13 +1,19 @@
-//! Reads `window:` of a transform.
+//! Reads `window:` of a transform: its kind, when it gives results, and what time it goes by.
 
 use super::firing::{FIRING_KEYS, read_firing};
 use super::report::{At, Fields, Keys, Report};
 use super::tree::Value;
+use super::watermark::read_zone;
 use super::{GraphGap, GraphWindow};
-use crate::plan::FiringSpec;
+use crate::plan::{FiringSpec, WindowTime};
+
+const DAY_MS: i64 = 86_400_000;
 
 /// The kinds of windows, one of which a map has.
 const KINDS: [&str; 7] = ["tumbling", "sliding", "cumulate", "session", "count", "same", "global"];
+
+/// The keys that say what time a window goes by.
+const TIME_KEYS: [&str; 2] = ["time", "time_zone"];
 
 const WINDOW: Keys = Keys {
     allowed: &[
@@ -18,6 +24,8 @@ const WINDOW: Keys = Keys {
         "count",
         "same",
         "global",
+        "time",
+        "time_zone",
         "early",
         "allowed_lateness",
         "late",
@@ -37,6 +45,8 @@ const WINDOW: Keys = Keys {
         ("cumulative", "cumulate"),
         ("cumulating", "cumulate"),
         ("sessions", "session"),
+        ("timezone", "time_zone"),
+        ("zone", "time_zone"),
     ],
 };
 
@@ -63,8 +73,8 @@ const COUNT: Keys = Keys {
 const SESSION: Keys =
     Keys { allowed: &["gap"], later: &[], synonyms: &[("timeout", "gap"), ("inactivity", "gap"), ("size", "gap")] };
 
-/// Reads a window, and when it gives results where it says so; what is defective is reported.
-pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<(GraphWindow, Option<FiringSpec>)> {
+/// Reads a window, when it gives results where it says so, and what time it goes by; what is defective is reported.
+pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<(GraphWindow, Option<FiringSpec>, WindowTime)> {
     if let Value::Scalar { text, .. } = &at.node.value {
         let example = match text.as_str() {
             "tumbling" => "{ tumbling: { size: 10s } }",
@@ -74,7 +84,7 @@ pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<(GraphWind
             "count" => "{ count: { size: 100 } }",
             _ => {
                 let window = report.one_of(at, &[("same", GraphWindow::Same), ("global", GraphWindow::Global)], &[]);
-                return window.map(|window| (window, None));
+                return window.map(|window| (window, None, WindowTime::default()));
             }
         };
         report.error(&at.path, format!("this window is a map, such as {example}"));
@@ -82,20 +92,85 @@ pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<(GraphWind
     }
     let fields = report.fields(at, &WINDOW)?;
     let firing = read_firing(&fields, report);
+    let time = read_time(&fields, report);
+    let is_kind = |key: &str| !FIRING_KEYS.contains(&key) && !TIME_KEYS.contains(&key);
     let kinds: Vec<At<'_>> = KINDS.iter().filter_map(|kind| fields.get(kind)).collect();
     let window = match kinds.as_slice() {
-        [] if report.entries(at).is_some_and(|entries| entries.iter().all(|entry| FIRING_KEYS.contains(&entry.key.as_str()))) => {
+        [] if report.entries(at).is_some_and(|entries| !entries.iter().any(|entry| is_kind(&entry.key))) => {
             report.error(&at.path, "`same`, `global` or a map such as { tumbling: { size: 10s } } is expected");
             None
         }
         [] => None,
-        [kind] => read_kind(kind, report),
+        [kind] => {
+            let window = read_kind(kind, report)?;
+            if !time.is_default() {
+                check_time(&window, &time, &fields, report);
+            }
+            if time.time_zone.is_some() {
+                check_zone(&window, kind, &fields, report);
+            }
+            Some(window)
+        }
         _ => {
             report.error(&at.path, format!("one window is expected, found {}", kinds.len()));
             None
         }
     };
-    Some((window?, firing))
+    if time.processing && firing.is_some() {
+        let message = "windows of processing time give each result once, when they are over: `early`, `allowed_lateness`, `late` and \
+                       `accumulate` are for event time";
+        report.error(&fields.path_of("time"), message);
+    }
+    Some((window?, firing, time))
+}
+
+/// `time:` and `time_zone:`.
+fn read_time(fields: &Fields<'_>, report: &mut Report) -> WindowTime {
+    let processing = fields.get("time").and_then(|at| report.one_of(&at, &[("event", false), ("processing", true)], &[]));
+    let time_zone = fields.get("time_zone").and_then(|at| read_zone(&at, report));
+    WindowTime { processing: processing.unwrap_or_default(), time_zone }
+}
+
+/// Not every window goes by a time.
+fn check_time(window: &GraphWindow, time: &WindowTime, fields: &Fields<'_>, report: &mut Report) {
+    let message = match window {
+        GraphWindow::Same => "the window that rows came from has the time that it has",
+        GraphWindow::Global => "one window over everything goes by no time",
+        GraphWindow::Count { .. } => "a window of so many rows goes by no time",
+        GraphWindow::Tumbling { .. }
+        | GraphWindow::Sliding { .. }
+        | GraphWindow::Cumulate { .. }
+        | GraphWindow::Session { .. } => {
+            return;
+        }
+    };
+    report.error(&fields.path_of(if time.processing { "time" } else { "time_zone" }), message);
+}
+
+/// In a zone days have different lengths, so lengths must say how they go with a day.
+fn check_zone(window: &GraphWindow, kind: &At<'_>, fields: &Fields<'_>, report: &mut Report) {
+    let is_whole_days = |ms: i64| ms % DAY_MS == 0;
+    let goes_with_days = |ms: i64| is_whole_days(ms) || DAY_MS % ms == 0;
+    let of_day =
+        "with a `time_zone` a window is of whole days, or of what divides a day, such as 1h: clocks are set now and then";
+    let mut refuse = |key: &str, message: &str| report.error(&format!("{}.{key}", kind.path), message);
+    match window {
+        GraphWindow::Tumbling { size_ms, .. } if !goes_with_days(*size_ms) => refuse("size", of_day),
+        GraphWindow::Cumulate { size_ms, .. } if !goes_with_days(*size_ms) => refuse("size", of_day),
+        GraphWindow::Cumulate { step_ms, .. } if !goes_with_days(*step_ms) => refuse("step", of_day),
+        GraphWindow::Sliding { size_ms, slide_ms, .. } => {
+            for (key, ms) in [("size", *size_ms), ("slide", *slide_ms)] {
+                if !is_whole_days(ms) {
+                    refuse(key, "with a `time_zone` sliding windows are of whole days; shorter ones begin where `offset` says");
+                }
+            }
+        }
+        GraphWindow::Session { .. } => {
+            report.error(&fields.path_of("time_zone"), "a session begins with a row, whatever clocks show: it has no time zone");
+        }
+        GraphWindow::Tumbling { .. } | GraphWindow::Cumulate { .. } => {}
+        GraphWindow::Count { .. } | GraphWindow::Same | GraphWindow::Global => {}
+    }
 }
 
 fn read_kind(at: &At<'_>, report: &mut Report) -> Option<GraphWindow> {

@@ -7,7 +7,7 @@ use super::{
     GraphWindow, InputRef, JobGraph, TransformNode, WatermarkSetting,
 };
 use crate::human::{ByteSize, HumanDuration};
-use crate::plan::{AlignSpec, BadRecordPolicy, CheckpointMode, FiringSpec, JoinKind, RestartSettings, Trigger};
+use crate::plan::{AlignSpec, BadRecordPolicy, CheckpointMode, FiringSpec, JoinKind, RestartSettings, Trigger, WindowTime};
 
 impl JobGraph {
     /// The graph as a JSON document.
@@ -158,7 +158,7 @@ fn transform(node: &TransformNode) -> Value {
     put(&mut map, "where", node.filter.clone().map(Value::from));
     put(&mut map, "join", node.join.as_ref().map(join));
     put(&mut map, "key_by", node.key_by.clone().map(Value::from));
-    put(&mut map, "window", node.window.as_ref().map(|kind| window(kind, node.firing.as_ref())));
+    put(&mut map, "window", node.window.as_ref().map(|kind| window(kind, &node.window_time, node.firing.as_ref())));
     put(&mut map, "aggregate", node.aggregate.as_ref().map(|aggregate| columns(aggregate).into()));
     put(&mut map, "having", node.having.clone().map(Value::from));
     let process = |process: &GraphProcess| {
@@ -207,9 +207,11 @@ fn join(join: &GraphJoin) -> Value {
     map.into()
 }
 
-/// The window; as a map with when it gives results, where it says so.
-fn window(kind: &GraphWindow, firing: Option<&FiringSpec>) -> Value {
-    let Some(firing) = firing else { return window_kind(kind) };
+/// The window; as a map with what time it goes by and when it gives results, where it says so.
+fn window(kind: &GraphWindow, time: &WindowTime, firing: Option<&FiringSpec>) -> Value {
+    if firing.is_none() && time.is_default() {
+        return window_kind(kind);
+    }
     let trigger = |Trigger { every_ms, rows }: Trigger| {
         let mut map = Map::new();
         put(&mut map, "every", every_ms.map(|ms| duration(ms as u64)));
@@ -220,6 +222,9 @@ fn window(kind: &GraphWindow, firing: Option<&FiringSpec>) -> Value {
         Value::Object(map) => map,
         name => [(name.as_str().unwrap_or_default().to_owned(), json!({}))].into_iter().collect(),
     };
+    put(&mut map, "time", time.processing.then(|| "processing".into()));
+    put(&mut map, "time_zone", time.time_zone.clone().map(Value::from));
+    let Some(firing) = firing else { return map.into() };
     put(&mut map, "early", firing.early.map(trigger));
     put(&mut map, "allowed_lateness", (firing.lateness_ms > 0).then(|| duration(firing.lateness_ms as u64)));
     put(&mut map, "late", firing.late.map(trigger));

@@ -113,6 +113,9 @@ pub enum JoinScope {
         size_ms: i64,
         /// Shift in milliseconds, 0 ≤ offset < size.
         offset_ms: i64,
+        /// The zone in which windows begin; `None` = UTC. As of `WindowTime`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        time_zone: Option<String>,
     },
     /// Both have one window in their columns `window_start` and `window_end`; they meet when it fires.
     Same,

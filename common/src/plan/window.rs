@@ -70,8 +70,27 @@ pub enum SessionGap {
     },
 }
 
+/// What time windows go by, and by whose clocks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct WindowTime {
+    /// Whether it is processing time: when a row comes in, whatever its event time is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub processing: bool,
+    /// The zone in which windows begin, of the IANA database or an offset; `None` = UTC. With a zone the lengths of tumbling and
+    /// cumulating windows are whole days or divide a day, those of sliding ones are whole days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+}
+
+impl WindowTime {
+    /// Whether it is event time, and windows begin by UTC.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl WindowSpec {
-    /// Whether results have a window's bounds, and with them event time.
+    /// Whether results have a window's bounds.
     pub fn is_windowed(&self) -> bool {
         match self {
             Self::Tumbling { .. } | Self::Sliding { .. } | Self::Cumulate { .. } | Self::Session { .. } | Self::Same => true,
@@ -92,8 +111,8 @@ impl WindowSpec {
 
     const COUNT_STATE: [&str; 2] = ["count.chunk", "count.rows"];
 
-    /// Whether windows come from the event time of rows.
-    pub fn is_over_event_time(&self) -> bool {
+    /// Whether windows come from the times of rows.
+    pub fn is_over_time(&self) -> bool {
         self.is_windowed() && *self != Self::Same
     }
 

@@ -12,7 +12,7 @@ use crate::keys::KeyGroupRange;
 use crate::plan::{
     AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, BackendKind, BadRecordPolicy, CheckpointMode,
     CheckpointSettings, JobSettings, OperatorKind, OperatorSpec, PLAN_VERSION, RestartSettings, SinkSpec, SourceSpec, Vertex,
-    WindowSpec,
+    WindowSpec, WindowTime,
 };
 use crate::planned_state::{SPLITS, TRANSACTIONS, WATERMARK};
 use crate::state_schema::StateShape;
@@ -65,6 +65,7 @@ fn aggregate(uid: &str, key: &str, window: WindowSpec, result: LogicalType) -> O
         kind: OperatorKind::Aggregate(AggregateSpec {
             keys: vec![key.into()],
             window,
+            time: WindowTime::default(),
             phase: AggregatePhase::Single,
             calls: vec![sum(result)],
             changelog_full: false,

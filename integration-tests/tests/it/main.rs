@@ -1,6 +1,7 @@
 //! Integration tests: real processes on loopback, one program so that it is linked once.
 
 mod cases;
+mod clocks;
 mod databases;
 mod exchange;
 mod functions;

@@ -6,8 +6,8 @@ use levada_common::aggregate_state::state_columns;
 use levada_common::graph::TransformNode;
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec, OperatorKind, OrderSpec, Partition, SideOutput,
-    WindowSpec,
+    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec, OperatorKind, OrderSpec, Partition, SessionGap,
+    SideOutput, WindowSpec, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
@@ -79,7 +79,8 @@ impl Planner<'_> {
         keys.iter().for_each(|key| arguments.column(key));
         let window = self.window(node, &stream, &mut arguments);
         let firing = self.firing(node, &window);
-        let late = window.is_windowed().then(|| stream.clone());
+        // By processing time no row is late.
+        let late = (window.is_windowed() && !node.window_time.processing).then(|| stream.clone());
         if late.is_some() && self.outputs.is_read(&node.uid, SideOutput::LATE) {
             stream.schema.columns.iter().for_each(|column| arguments.column(column));
         }
@@ -96,12 +97,13 @@ impl Planner<'_> {
             }
         }
         let changes = self.changes(node, &keys, &window, firing.as_ref());
-        let output = aggregate_output(&keys, &window, &planned, changes.is_some());
+        let output = aggregate_output(&keys, (&window, &node.window_time), &planned, changes.is_some());
         self.check_outputs(node, &keys, &window, &planned);
         if self.errors.0.len() == errors && unknown.is_empty() {
             let spec = AggregateSpec {
                 keys: keys.iter().map(|key| key.name.clone()).collect(),
                 window: window.clone(),
+                time: node.window_time.clone(),
                 phase: AggregatePhase::Single,
                 calls: planned,
                 changelog_full: node.changelog_full,
@@ -250,10 +252,15 @@ impl Planner<'_> {
         if arguments.computed {
             self.push_arguments(node, stream, arguments);
         }
-        // A count window takes rows in the order of their arrival, which states of several do not have; late rows are known where
-        // windows fire, and must be rows there.
+        // A count window takes rows in the order of their arrival, and a session by the clock their gaps: states of several rows
+        // have neither. Late rows are known where windows fire, and must be rows there.
         let reads_late = spec.window.is_windowed() && self.outputs.is_read(&node.uid, SideOutput::LATE);
-        let has_partial = !in_place && !reads_late && !matches!(spec.window, WindowSpec::Count { .. });
+        let takes_rows = match spec.window {
+            WindowSpec::Count { .. } => true,
+            WindowSpec::Session { gap: SessionGap::Column { .. } } => spec.time.processing || reads_late,
+            _ => reads_late,
+        };
+        let has_partial = !in_place && !takes_rows;
         if has_partial {
             let partial = AggregateSpec { phase: AggregatePhase::Partial, ..spec.clone() };
             let states = partial_output(&stream.schema, &partial);
@@ -291,9 +298,10 @@ impl Planner<'_> {
 fn describe_output(node: &TransformNode, stream: &mut Stream, window: &WindowSpec, changes: Option<Changes>) {
     let running = *window == WindowSpec::Running;
     stream.changes = changes;
-    stream.windowed = window.is_windowed();
+    stream.windowed = window.is_windowed() && !node.window_time.processing;
     let why = match window {
         WindowSpec::Count { .. } => "has a count window, and its results have",
+        _ if node.window_time.processing => "has windows of processing time, and their results have",
         _ if running => "aggregates without a window, and its changes have",
         _ => "has a global window, and its result has",
     };
@@ -320,7 +328,12 @@ fn placeholder(name: &str) -> AggregateCall {
 }
 
 /// Keys, the window's columns, results.
-fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall], changelog: bool) -> StreamSchema {
+fn aggregate_output(
+    keys: &[Column],
+    (window, time): (&WindowSpec, &WindowTime),
+    calls: &[AggregateCall],
+    changelog: bool,
+) -> StreamSchema {
     let windowed = window.is_windowed();
     let mut columns = keys.to_vec();
     if windowed {
@@ -332,14 +345,15 @@ fn aggregate_output(keys: &[Column], window: &WindowSpec, calls: &[AggregateCall
         let nullable = call.function != AggregateFunction::Count && (call.argument_nullable || may_be_empty);
         Column::new(&call.name, call.result.clone(), nullable)
     }));
-    StreamSchema { columns, event_time: windowed.then(|| WINDOW_TIME.into()), changelog }
+    let event_time = (windowed && !time.processing).then(|| WINDOW_TIME.into());
+    StreamSchema { columns, event_time, changelog }
 }
 
 /// Keys, the window's bounds, states.
 fn partial_output(input: &StreamSchema, spec: &AggregateSpec) -> StreamSchema {
     let keys = spec.keys.iter().filter_map(|key| input.column(key).cloned());
     let mut columns: Vec<Column> = keys.collect();
-    if spec.window.is_windowed() {
+    if spec.gives_windows() {
         columns.extend([WINDOW_START, WINDOW_END].map(|name| Column::new(name, LogicalType::Timestamp, false)));
     }
     columns.extend(spec.state_columns());

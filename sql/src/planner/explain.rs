@@ -5,7 +5,7 @@ use std::fmt::Write;
 use levada_common::plan::{
     AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Edge, FiringSpec, FutureBound, FutureRows, JobSettings, JoinScope,
     JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, RestartSettings, SessionGap, SplitBranch,
-    TimeFormat, TopSpec, Trigger, Vertex, WatermarkRule, WatermarkSpec, WindowSpec,
+    TimeFormat, TopSpec, Trigger, Vertex, WatermarkRule, WatermarkSpec, WindowSpec, WindowTime,
 };
 use levada_common::types::StreamSchema;
 
@@ -144,7 +144,10 @@ fn join(spec: &JoinSpec) -> String {
     let keys = spec.left_keys.iter().zip(&spec.right_keys);
     let keys: Vec<String> = keys.map(|(left, right)| format!("{left} = {right}")).collect();
     let scope = match &spec.scope {
-        JoinScope::Tumbling { size_ms, offset_ms } => window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }),
+        JoinScope::Tumbling { size_ms, offset_ms, time_zone } => {
+            let tumbling = window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms });
+            format!("{tumbling}{}", window_time(&WindowTime { processing: false, time_zone: time_zone.clone() }))
+        }
         JoinScope::Same => window(&WindowSpec::Same),
         JoinScope::Standing { ttl_ms, .. } => format!("all rows{}", ttl(*ttl_ms)),
         JoinScope::Within { from_ms, to_ms } => format!("right within {} to {}", signed(*from_ms), signed(*to_ms)),
@@ -212,7 +215,7 @@ fn process(spec: &ProcessSpec) -> String {
 }
 
 fn aggregate(spec: &AggregateSpec) -> String {
-    let window = window(&spec.window) + &spec.firing.as_ref().map(firing).unwrap_or_default();
+    let window = window(&spec.window) + &window_time(&spec.time) + &spec.firing.as_ref().map(firing).unwrap_or_default();
     let keys = if spec.keys.is_empty() { "no key".into() } else { format!("by {}", spec.keys.join(", ")) };
     let calls: Vec<String> = spec.calls.iter().map(call).collect();
     format!("{window}, {keys}: {}", calls.join(", "))
@@ -251,6 +254,11 @@ fn window(window: &WindowSpec) -> String {
         WindowSpec::Same => "same window".into(),
         WindowSpec::Global => "global window".into(),
     }
+}
+
+fn window_time(time: &WindowTime) -> String {
+    let zone = time.time_zone.as_ref().map_or_else(String::new, |zone| format!(" in {zone}"));
+    format!("{}{zone}", if time.processing { " of processing time" } else { "" })
 }
 
 fn call(call: &AggregateCall) -> String {

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use levada_common::graph::{GraphJoin, GraphWindow, TransformNode};
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    BackendKind, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition,
+    BackendKind, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::graph::Planner;
 use super::stream::{Changes, Stage, StageKind, Stream};
+use super::window::{NO_WINDOW, why_no_window};
 use crate::expression::unknown_column;
 
 /// The output's columns, and where each comes from.
@@ -141,19 +142,21 @@ impl Planner<'_> {
                            `accumulate` belong to the window of an `aggregate`";
             self.error(&path, message);
         }
+        let WindowTime { processing, time_zone } = node.window_time.clone();
+        if processing {
+            let message = "rows of a join meet by event time; windows of processing time are for an `aggregate`";
+            self.error(format!("{path}.time"), message);
+            return None;
+        }
         match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => {
                 self.check_times(&path, "a window needs event time", left, right);
-                Some(JoinScope::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms })
+                Some(JoinScope::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms, time_zone })
             }
             GraphWindow::Same => {
                 for (side, stream) in [("left", left), ("right", right)] {
                     if !stream.windowed {
-                        let message = format!(
-                            "`window: same` needs the columns window_start and window_end of a window upstream, passed on \
-                             unchanged; the {side} side has none"
-                        );
-                        self.error(&path, message);
+                        self.error(&path, format!("{NO_WINDOW}; the {side} side has none{}", why_no_window(stream)));
                     }
                 }
                 Some(JoinScope::Same)

@@ -140,7 +140,7 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
     let calls = spec.calls.iter();
     let arguments = calls.flat_map(|call| call.argument.iter().chain(call.order.iter().map(|order| &order.column)));
     let mut read: BTreeSet<String> = spec.keys.iter().chain(arguments).cloned().collect();
-    if spec.window.is_over_event_time() {
+    if spec.is_over_event_time() {
         read.extend(input.event_time.clone());
     }
     match &spec.window {

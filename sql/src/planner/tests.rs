@@ -157,7 +157,7 @@ fn check(plan: &Plan) {
                     for column in spec.keys.iter().chain(arguments) {
                         assert!(operator.input.column(column).is_some(), "{} reads {column}", vertex.name);
                     }
-                    assert!(!rows || !spec.window.is_over_event_time() || operator.input.event_time.is_some());
+                    assert!(!rows || !spec.is_over_event_time() || operator.input.event_time.is_some());
                 }
                 OperatorKind::Split { branches } => {
                     for predicate in branches.iter().filter_map(|branch| branch.predicate.as_ref()) {

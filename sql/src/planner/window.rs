@@ -7,6 +7,19 @@ use super::aggregate::{Arguments, WINDOW_END, WINDOW_START};
 use super::graph::Planner;
 use super::stream::Stream;
 
+/// Why there is no window to be in the `same` one.
+pub(super) const NO_WINDOW: &str =
+    "`window: same` needs the columns window_start and window_end of a window upstream, passed on unchanged";
+
+/// What else is to be said where a stream has the columns of windows, but they are of processing time.
+pub(super) fn why_no_window(stream: &Stream) -> String {
+    let has_columns = stream.schema.column(WINDOW_START).is_some() && stream.schema.column(WINDOW_END).is_some();
+    match &stream.no_event_time {
+        Some(reason) if has_columns => format!(", and goes by event time; {reason}"),
+        _ => String::new(),
+    }
+}
+
 impl Planner<'_> {
     /// The window; what it reads of the stream goes to `arguments`.
     pub(super) fn window(&mut self, node: &TransformNode, stream: &Stream, arguments: &mut Arguments) -> WindowSpec {
@@ -27,18 +40,18 @@ impl Planner<'_> {
                 read(WINDOW_START);
                 read(WINDOW_END);
                 if !stream.windowed {
-                    let message =
-                        "`window: same` needs the columns window_start and window_end of a window upstream, passed on unchanged";
-                    self.error(path, message);
+                    self.error(path, format!("{}{}", NO_WINDOW, why_no_window(stream)));
                 }
                 WindowSpec::Same
             }
             Some(timed) => {
                 match &stream.schema.event_time {
+                    _ if node.window_time.processing => {}
                     Some(column) => read(column),
                     None => {
                         if let Some(reason) = &stream.no_event_time {
-                            self.error(&path, format!("a window needs event time; {reason}"));
+                            let hint = "or write `time: processing`, for windows of when rows come in";
+                            self.error(&path, format!("a window needs event time; {reason}; {hint}"));
                         }
                     }
                 }

@@ -4,7 +4,9 @@ use serde_json::json;
 
 use super::super::*;
 use super::GOOD;
-use crate::plan::{AlignSpec, BackendKind, CheckpointMode, FiringSpec, FutureRows, RestartSettings, TimeUnit, Trigger};
+use crate::plan::{
+    AlignSpec, BackendKind, CheckpointMode, FiringSpec, FutureRows, RestartSettings, TimeUnit, Trigger, WindowTime,
+};
 
 #[test]
 fn a_job_is_read() {
@@ -140,6 +142,16 @@ fn short_forms_are_read() {
     let spec = FiringSpec { early: None, lateness_ms: 1, late: None, accumulate: true };
     assert_eq!(firing("{ global: , allowed_lateness: 1ms }"), (Some(GraphWindow::Global), Some(spec)));
     assert_eq!(firing("{ global: {}, allowed_lateness: 0s }"), (Some(GraphWindow::Global), None));
+    let time = |window: &str| {
+        let document = GOOD.replace("key_by: [word]", &format!("window: {window}"));
+        parse(&document).expect(window).transforms[1].window_time.clone()
+    };
+    let zone = WindowTime { processing: false, time_zone: Some("Europe/Berlin".into()) };
+    assert_eq!(time("{ tumbling: { size: 1d }, time_zone: Europe/Berlin }"), zone);
+    assert_eq!(time("{ cumulate: { size: 1d, step: 15m }, time: event, time_zone: Europe/Berlin }"), zone);
+    let processing = WindowTime { processing: true, time_zone: None };
+    assert_eq!(time("{ session: { gap: 5m }, time: processing }"), processing);
+    assert_eq!(time("{ sliding: { size: 5m, slide: 1m } }"), WindowTime::default());
     let source =
         parse(&GOOD.replace("file: { path: in.txt }", "file: { path: in.txt }\n    watermark: none")).expect("no watermark");
     assert_eq!(source.sources[0].watermark, WatermarkSetting::None);

@@ -8,6 +8,7 @@ use crate::declaration::Options;
 use crate::human::HumanDuration;
 use crate::plan::{
     AlignSpec, BackendKind, CheckpointMode, FiringSpec, FutureRows, JoinKind, RestartSettings, TimeUnit, TopSpec, Trigger,
+    WindowTime,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -195,6 +196,38 @@ fn firing() -> BoxedStrategy<Option<FiringSpec>> {
     prop::option::of(spec).prop_map(Option::flatten).boxed()
 }
 
+const DAY_MS: i64 = 86_400_000;
+
+/// What time a window goes by, where that can be said.
+fn window_time(window: &GraphWindow) -> impl Strategy<Value = WindowTime> + use<> {
+    let (takes_time, takes_zone) = match window {
+        GraphWindow::Same | GraphWindow::Global | GraphWindow::Count { .. } => (false, false),
+        GraphWindow::Session { .. } => (true, false),
+        GraphWindow::Tumbling { size_ms, .. } => (true, size_ms % DAY_MS == 0 || DAY_MS % size_ms == 0),
+        GraphWindow::Cumulate { size_ms, step_ms, .. } => {
+            (true, [size_ms, step_ms].into_iter().all(|ms| ms % DAY_MS == 0 || DAY_MS % ms == 0))
+        }
+        GraphWindow::Sliding { size_ms, slide_ms, .. } => (true, size_ms % DAY_MS == 0 && slide_ms % DAY_MS == 0),
+    };
+    (any::<bool>(), any::<bool>()).prop_map(move |(processing, zone)| WindowTime {
+        processing: processing && takes_time,
+        time_zone: (zone && takes_zone).then(|| "Europe/Berlin".into()),
+    })
+}
+
+/// A window, and what time it goes by.
+fn timed_window() -> impl Strategy<Value = (GraphWindow, WindowTime)> {
+    let days = (1i64..9, 1i64..9).prop_map(|(slides, days)| GraphWindow::Sliding {
+        size_ms: slides * days * DAY_MS,
+        slide_ms: days * DAY_MS,
+        offset_ms: 3_600_000,
+    });
+    prop_oneof![4 => window(), 1 => days].prop_flat_map(|window| {
+        let time = window_time(&window);
+        (Just(window), time)
+    })
+}
+
 /// A join, whose right side is filled in later, and a window where it has no interval.
 fn join() -> impl Strategy<Value = (GraphJoin, Option<GraphWindow>)> {
     let interval = (ms(0), ms(0), any::<bool>()).prop_map(|(one, other, negative)| {
@@ -234,7 +267,13 @@ fn split() -> impl Strategy<Value = Vec<(String, Option<String>)>> {
 #[derive(Debug, Clone)]
 enum Work {
     Nothing,
-    Group(Option<Vec<String>>, Option<(GraphWindow, Option<FiringSpec>)>, Vec<(String, String)>, Option<String>, bool),
+    Group(
+        Option<Vec<String>>,
+        Option<(GraphWindow, WindowTime, Option<FiringSpec>)>,
+        Vec<(String, String)>,
+        Option<String>,
+        bool,
+    ),
     Process(Option<Vec<String>>, String, Options),
     Join(GraphJoin, Option<GraphWindow>, u64),
     Top(Option<Vec<String>>, GraphTop, bool),
@@ -244,7 +283,11 @@ enum Work {
 /// Clauses of a transform, such that they make sense together.
 fn clauses() -> impl Strategy<Value = TransformNode> {
     let keys = || prop::option::of(prop::collection::btree_set(name(), 1..3).prop_map(|keys| keys.into_iter().collect()));
-    let grouped = (keys(), prop::option::of((window(), firing())), columns(), prop::option::of(text()), any::<bool>());
+    let timed = (timed_window(), firing()).prop_map(|((window, time), firing)| {
+        let firing = firing.filter(|_| !time.processing);
+        (window, time, firing)
+    });
+    let grouped = (keys(), prop::option::of(timed), columns(), prop::option::of(text()), any::<bool>());
     let work = prop_oneof![
         Just(Work::Nothing),
         grouped.prop_map(|(keys, window, calls, having, full)| Work::Group(keys, window, calls, having, full)),
@@ -268,6 +311,7 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 key_by: None,
                 window: None,
                 firing: None,
+                window_time: WindowTime::default(),
                 aggregate: None,
                 having: None,
                 process: None,
@@ -286,8 +330,9 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 Work::Group(key_by, window, aggregate, having, full) => {
                     (node.key_by, node.aggregate, node.having) = (key_by, Some(aggregate), having);
                     node.changelog_full = full && window.is_none();
-                    let (window, firing) = window.unzip();
-                    (node.window, node.firing) = (window, firing.flatten());
+                    if let Some((window, time, firing)) = window {
+                        (node.window, node.window_time, node.firing) = (Some(window), time, firing);
+                    }
                 }
                 Work::Process(key_by, function, options) => {
                     (node.key_by, node.process) = (key_by, Some(GraphProcess { function, options }));

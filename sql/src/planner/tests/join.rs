@@ -86,6 +86,11 @@ fn sides_that_do_not_fit_are_refused() {
             "j.window: a window needs event time on both sides, and the right one has none",
         ),
         (
+            "inputs: [people], join: { with: [sales], on: { id: seller } }, window: { tumbling: { size: 1s }, time: processing }"
+                .into(),
+            "j.window.time: rows of a join meet by event time",
+        ),
+        (
             "inputs: [people], join: { with: [hourly], on: { id: seller } }, window: same".into(),
             "passed on unchanged; the left side has none",
         ),

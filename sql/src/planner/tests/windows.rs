@@ -15,6 +15,9 @@ fn every_window_is_planned() {
         "{ session: { gap: 10s } }",
         "{ session: { gap: auction } }",
         "{ session: { gap: auction % 7 + 1 } }",
+        "{ tumbling: { size: 1d, offset: 6h }, time_zone: Europe/Berlin }",
+        "{ tumbling: { size: 10s }, time: processing }",
+        "{ session: { gap: auction }, time: processing }",
     ];
     let mut text = String::new();
     for window in windows {
@@ -114,6 +117,23 @@ fn windows_without_time_and_gaps_without_number_are_refused() {
     );
     let message = refused("", "{ session: { gap: prize * 2 } }");
     assert!(message.contains("transforms.counts.window.session.gap") && message.contains("price"), "{message}");
+}
+
+/// What follows on windows of processing time has no event time, and is told why.
+#[test]
+fn windows_of_processing_time_need_no_event_time_and_give_none() {
+    let counts = "  counts: { inputs: [bids], key_by: [bidder], window: { tumbling: { size: 10s }, time: processing }, aggregate: { n: count(*) } }";
+    planned(&bids("windows", ", watermark: none", counts, "counts"), 2);
+    let follows = |window: &str| {
+        let transforms = format!("{counts}\n  most: {{ inputs: [counts], window: {window}, aggregate: {{ most: max(n) }} }}");
+        planned_at(&bids("windows", "", &transforms, "most"), 2)
+    };
+    let why = "transform \"counts\" has windows of processing time, and their results have no event time";
+    for window in ["same", "{ tumbling: { size: 1m } }"] {
+        let message = follows(window).expect_err(window);
+        assert!(message.contains("transforms.most.window: ") && message.contains(why), "{message}");
+    }
+    follows("{ tumbling: { size: 1m }, time: processing }").expect("it goes by when results come");
 }
 
 #[test]

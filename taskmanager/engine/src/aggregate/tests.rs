@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type};
 use levada_common::aggregate_state::state_columns;
-use levada_common::plan::{AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, OrderSpec, WindowSpec};
+use levada_common::plan::{AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, OrderSpec, WindowSpec, WindowTime};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use proptest::prelude::*;
 
@@ -195,6 +195,7 @@ fn spec(calls: &[AggregateCall], phase: AggregatePhase) -> AggregateSpec {
         calls: calls.to_vec(),
         changelog_full: false,
         firing: None,
+        time: WindowTime::default(),
     }
 }
 

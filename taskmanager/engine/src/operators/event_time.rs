@@ -25,20 +25,30 @@ pub(super) fn event_times(column: &dyn Array) -> Option<&ScalarBuffer<i64>> {
 /// restore, and its window would fire twice. The same in every subtask, so any entry will do; a union, so that each new subtask has
 /// one.
 pub(super) fn restored_watermark(uid: &Uid, restored: &mut Vec<RestoredState>) -> Result<i64, EngineError> {
-    let found: Vec<RestoredState> = restored.extract_if(.., |state| state.name == WATERMARK).collect();
-    let mut watermark = i64::MIN;
-    for entry in entries::read(uid, WATERMARK, &found)? {
-        let time: i64 = entry.parse().map_err(|_| EngineError::Restore {
-            uid: uid.clone(),
-            state: WATERMARK.into(),
-            reason: format!("\"{entry}\" is not a time in milliseconds"),
-        })?;
-        watermark = watermark.max(time);
-    }
-    Ok(watermark)
+    restored_time(uid, WATERMARK, restored)
 }
 
-/// How far time has come, for a snapshot.
+/// As `restored_watermark`, of the time that is saved under `name`; the least where there is none.
+pub(super) fn restored_time(uid: &Uid, name: &str, restored: &mut Vec<RestoredState>) -> Result<i64, EngineError> {
+    let found: Vec<RestoredState> = restored.extract_if(.., |state| state.name == name).collect();
+    let mut reached = i64::MIN;
+    for entry in entries::read(uid, name, &found)? {
+        let time: i64 = entry.parse().map_err(|_| EngineError::Restore {
+            uid: uid.clone(),
+            state: name.into(),
+            reason: format!("\"{entry}\" is not a time in milliseconds"),
+        })?;
+        reached = reached.max(time);
+    }
+    Ok(reached)
+}
+
+/// How far event time has come, for a snapshot.
 pub(super) fn watermark_part(uid: &Uid, watermark: i64) -> Vec<StatePart> {
-    entries::part_of(uid, WATERMARK, StateKind::OperatorUnion, vec![watermark.to_string()])
+    time_part(uid, WATERMARK, watermark)
+}
+
+/// As `watermark_part`, of the time that is to be saved under `name`.
+pub(super) fn time_part(uid: &Uid, name: &str, reached: i64) -> Vec<StatePart> {
+    entries::part_of(uid, name, StateKind::OperatorUnion, vec![reached.to_string()])
 }

@@ -29,6 +29,7 @@ pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn O
     let shape = Arc::new(Shape::new(spec, aggregate)?);
     let late = LateRows::new(spec, SideOutput::LATE, &spec.input)?;
     Ok(match (aggregate.phase, &aggregate.window) {
+        (AggregatePhase::Partial, _) if aggregate.time.processing => Box::new(partial::Partial::new(shape, aggregate)),
         (AggregatePhase::Partial, WindowSpec::Session { .. }) => Box::new(sessions::Partial::new(shape, spec, aggregate)?),
         (_, WindowSpec::Session { .. }) if let Some(firing) = aggregate.firing => {
             Box::new(sessions::UpdatingSessions::new(shape, late, firing, (spec, aggregate))?)
@@ -36,16 +37,17 @@ pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn O
         (_, WindowSpec::Session { .. }) => Box::new(sessions::Sessions::new(shape, late, spec, aggregate)?),
         (AggregatePhase::Partial, _) => Box::new(partial::Partial::new(shape, aggregate)),
         (_, window) if let Some(firing) = aggregate.firing => {
-            Box::new(updating::Updating::new(shape, late, firing, slices::Series::of(window)))
+            let series = shape.grid.and_then(|grid| slices::Series::of(window, grid));
+            Box::new(updating::Updating::new(shape, late, firing, series))
         }
         (_, WindowSpec::Running) => Box::new(running::Running::new(shape, aggregate.changelog_full)),
         (_, WindowSpec::Global) => Box::new(global::Global::new(shape)),
         (_, WindowSpec::Count { size, slide }) => Box::new(counts::Counts::new(shape, counts::Lengths::new(*size, *slide))),
-        (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape, late)),
+        (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape, late, &aggregate.time)),
         (_, window @ (WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. })) => {
-            let series = slices::Series::of(window).zip(window.slices());
-            let (series, grid) = series.ok_or_else(|| shape.invariant(format!("{window:?} has no slices")))?;
-            Box::new(slices::Slices::new(shape, late, series, grid))
+            let series = shape.grid.and_then(|grid| slices::Series::of(window, grid));
+            let series = series.ok_or_else(|| shape.invariant(format!("{window:?} has no slices")))?;
+            Box::new(slices::Slices::new(shape, late, series, &aggregate.time))
         }
     })
 }

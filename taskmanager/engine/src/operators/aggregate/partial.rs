@@ -50,9 +50,10 @@ pub(super) struct Partial {
 impl Partial {
     pub(super) fn new(shape: Arc<Shape>, aggregate: &AggregateSpec) -> Self {
         let firing = aggregate.firing.as_ref();
+        let is_early = firing.is_some_and(|firing| firing.early.is_some());
         Self {
             shape,
-            every_batch: aggregate.window == WindowSpec::Running || firing.is_some_and(|firing| firing.early.is_some()),
+            every_batch: aggregate.window == WindowSpec::Running || aggregate.time.processing || is_early,
             lateness_ms: firing.map_or(0, |firing| firing.lateness_ms),
             panes: BTreeMap::new(),
             groups: 0,

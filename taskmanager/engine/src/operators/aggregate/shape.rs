@@ -17,7 +17,7 @@ use levada_state::format::KEY_PREFIX;
 
 use crate::aggregate::AggregatePlan;
 use crate::error::EngineError;
-use crate::operators::window::{NAMESPACE_COLUMN, WINDOW_END, WINDOW_START, WindowSource, namespace_type};
+use crate::operators::window::{self, Grid, NAMESPACE_COLUMN, WINDOW_END, WINDOW_START, WindowSource, namespace_type};
 
 /// An aggregation, resolved against its input.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(super) struct Shape {
     pub(super) plan: Arc<AggregatePlan>,
     /// Where windows, or slices of windows, come from; `None` where there are none that rows alone make.
     pub(super) windows: Option<WindowSource>,
+    /// On what those lie, where they lie on one.
+    pub(super) grid: Option<Grid>,
     /// Whether groups have windows.
     pub(super) is_windowed: bool,
     /// Schema of what is given.
@@ -53,19 +55,24 @@ impl Shape {
         };
         let keys = aggregate.keys.iter().map(|key| place(key)).collect::<Result<Vec<_>, _>>()?;
         let input = spec.input.to_arrow();
+        let zone = window::zone(aggregate.time.time_zone.as_deref()).map_err(invariant)?;
+        let grid = aggregate.window.slices().map(|(length_ms, offset_ms)| Grid::new(length_ms, offset_ms, zone));
+        let slices = || grid.ok_or_else(|| invariant(format!("{:?} has no slices", aggregate.window)));
         let windows = match (&aggregate.window, aggregate.phase) {
             (WindowSpec::Running | WindowSpec::Global | WindowSpec::Session { .. } | WindowSpec::Count { .. }, _) => None,
+            // A state of rows has no time: it is in the window that is open when it comes to the final half.
+            (_, AggregatePhase::Partial) if aggregate.time.processing => None,
+            _ if aggregate.time.processing => Some(WindowSource::Clock { grid: slices()? }),
             (WindowSpec::Same, _) | (_, AggregatePhase::Final) => {
                 Some(WindowSource::Columns { start: place(WINDOW_START)?, end: place(WINDOW_END)? })
             }
-            (window, AggregatePhase::Single | AggregatePhase::Partial) => {
+            (_, AggregatePhase::Single | AggregatePhase::Partial) => {
                 let time = spec.input.event_time.as_deref();
                 let time = time.ok_or_else(|| invariant("a window over a stream without event time".into()))?;
-                let (size_ms, offset_ms) = window.slices().ok_or_else(|| invariant(format!("{window:?} has no slices")))?;
-                Some(WindowSource::Tumbling { time: place(time)?, size_ms: size_ms.max(1), offset_ms })
+                Some(WindowSource::Times { time: place(time)?, grid: slices()? })
             }
         };
-        let is_windowed = aggregate.window.is_windowed();
+        let is_windowed = aggregate.gives_windows();
         let key_fields = keys.iter().map(|key| input.field(*key));
         let pieces = piece_schema(key_fields, is_windowed, &aggregate.state_columns());
         let key_types = keys.iter().map(|key| input.field(*key).data_type().clone()).collect();
@@ -77,6 +84,7 @@ impl Shape {
             key_types,
             plan: Arc::new(plan),
             windows,
+            grid,
             is_windowed,
             output: spec.output.to_arrow(),
             pieces,

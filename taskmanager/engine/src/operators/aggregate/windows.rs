@@ -1,10 +1,11 @@
-//! Aggregates in event-time windows: a pane per window, emitted whole when time has passed its end, then dropped.
+//! Aggregates in windows: a pane per window, emitted whole when time has passed its end, then dropped.
 
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
+use levada_common::plan::WindowTime;
 use levada_common::time::Watermark;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
@@ -14,36 +15,45 @@ use super::panes::{Emission, OpenPanes};
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
-use crate::operators::window::Window;
+use crate::operators::window::{Window, WindowClock};
 
-/// An aggregation in event-time windows.
+/// An aggregation in windows that do not overlap, of event time or processing time.
 ///
 /// Shape of the output: keys, `window_start`, `window_end`, `window_time` (end − 1 ms), aggregates; append. Windows fire in the
-/// order of their ends. A row whose window has fired is late: counted, and given beside the result where that is read.
+/// order of their ends. A row whose window has fired is late: counted, and given beside the result where that is read. By
+/// processing time no row is.
 #[derive(Debug)]
 pub(super) struct Windows {
     shape: Arc<Shape>,
     panes: OpenPanes,
     emission: Emission,
     ids: Vec<u32>,
-    watermark: i64,
+    clock: WindowClock,
     late: LateRows,
     context: Option<OperatorContext>,
 }
 
 impl Windows {
-    pub(super) fn new(shape: Arc<Shape>, late: LateRows) -> Self {
+    pub(super) fn new(shape: Arc<Shape>, late: LateRows, time: &WindowTime) -> Self {
         Self {
             shape,
             panes: OpenPanes::default(),
             emission: Emission::default(),
             ids: Vec::new(),
-            watermark: i64::MIN,
+            clock: WindowClock::new(time),
             late,
             context: None,
         }
+    }
+
+    /// Sends the windows out that are over.
+    fn fire(&mut self) -> Result<(), EngineError> {
+        while let Some(pane) = self.panes.pop_fired(&self.shape, self.clock.watermark())? {
+            self.emission.push(pane);
+        }
+        self.panes.count(self.context());
+        Ok(())
     }
 
     fn context(&self) -> &OperatorContext {
@@ -53,10 +63,10 @@ impl Windows {
 
 impl Operator for Windows {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
+        self.clock.restore(&self.shape.uid, &mut restored)?;
         self.panes.open(&self.shape, context, &restored)?;
         // What a job that took late rows in had kept of windows that are over: their results were given.
-        while let Some(pane) = self.panes.pop_fired(&self.shape, self.watermark)? {
+        while let Some(pane) = self.panes.pop_fired(&self.shape, self.clock.watermark())? {
             self.emission.push(pane);
             while self.emission.next(&self.shape, &mut self.panes, context.batch_rows_max, result_columns)?.is_some() {}
         }
@@ -70,8 +80,8 @@ impl Operator for Windows {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let watermark = self.watermark;
-        let late = self.panes.take_batch(&self.shape, &batch, &mut self.ids, |window| window.has_fired(watermark))?;
+        let (watermark, now) = (self.clock.watermark(), self.clock.now());
+        let late = self.panes.take_batch(&self.shape, (&batch, now), &mut self.ids, |window| window.has_fired(watermark))?;
         for split in late {
             self.late.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
@@ -90,13 +100,23 @@ impl Operator for Windows {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        // After a restore the sources' time starts anew; what has fired stays fired.
-        self.watermark = self.watermark.max(watermark.0);
-        while let Some(pane) = self.panes.pop_fired(&self.shape, watermark.0)? {
-            self.emission.push(pane);
+        if self.clock.advance(watermark) {
+            self.fire()?;
         }
-        self.panes.count(self.context());
         Ok(Some(watermark))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.clock.is_processing()
+    }
+
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        self.clock.tick(time_ms);
+        self.fire()?;
+        if self.emission.is_pending() {
+            return Ok(Some(time_ms));
+        }
+        Ok(self.panes.next().map(|window| self.clock.shows_at(window.end)))
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
@@ -104,7 +124,7 @@ impl Operator for Windows {
             return Ok(Vec::new());
         }
         let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        parts.extend(self.clock.parts(&self.shape.uid));
         Ok(parts)
     }
 
@@ -113,7 +133,8 @@ impl Operator for Windows {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.advance(Watermark::MAX).map(|_| ())
+        self.clock.end();
+        self.fire()
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {

@@ -28,7 +28,7 @@ use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::event_times;
 use crate::operators::late::LateRows;
 use crate::operators::rows::Marks;
-use crate::operators::window::{Split, Window, WindowSource};
+use crate::operators::window::{Grid, Split, Window, WindowSource};
 use closing::Closing;
 use probe::Probe;
 
@@ -104,7 +104,7 @@ impl IntervalJoin {
     fn insert(&mut self, side: usize, batch: &RecordBatch, marks: Option<&BooleanArray>) -> Result<Vec<Inserted>, EngineError> {
         let shape = Arc::clone(&self.shape);
         let time = shape.sides[side].time.ok_or_else(|| shape.invariant("the join has no interval"))?;
-        let source = WindowSource::Tumbling { time, size_ms: self.pane_ms, offset_ms: 0 };
+        let source = WindowSource::Times { time, grid: Grid::new(self.pane_ms, 0, None) };
         let mut inserted = Vec::new();
         for (window, split) in source.split(batch).map_err(|reason| shape.invariant(reason))? {
             let columns = split.columns(batch.columns()).map_err(|source| shape.kernel(source))?;

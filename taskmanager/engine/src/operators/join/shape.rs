@@ -16,7 +16,7 @@ use levada_state::snapshot::StateMeta;
 
 use crate::error::EngineError;
 use crate::operators::rows::Part;
-use crate::operators::window::{Window, WindowSource};
+use crate::operators::window::{self, Grid, Window, WindowSource};
 
 /// One side, resolved against its input.
 #[derive(Debug)]
@@ -59,11 +59,12 @@ impl Side {
             let time = input.event_time.as_ref();
             place(time.ok_or_else(|| format!("no event time on the {} side", side.state_name()))?)
         };
-        let (time, windows) = match join.scope {
+        let (time, windows) = match &join.scope {
             JoinScope::Standing { .. } => (None, None),
             JoinScope::Within { .. } => (Some(event_time()?), None),
-            JoinScope::Tumbling { size_ms, offset_ms } => {
-                (None, Some(WindowSource::Tumbling { time: event_time()?, size_ms: size_ms.max(1), offset_ms }))
+            JoinScope::Tumbling { size_ms, offset_ms, time_zone } => {
+                let zone = window::zone(time_zone.as_deref())?;
+                (None, Some(WindowSource::Times { time: event_time()?, grid: Grid::new(*size_ms, *offset_ms, zone) }))
             }
             JoinScope::Same => {
                 let (start, end) = (place(&"window_start".into())?, place(&"window_end".into())?);

@@ -1,7 +1,9 @@
-//! Windows: what one is, where those of rows come from, and a batch cut by them.
+//! Windows: what one is, on what grid they lie and what time they go by, where those of rows come from, and a batch cut by them.
 //!
-//! Must never know what is done with rows in a window, nor when windows fire.
+//! Must never know what is done with rows in a window.
 
+mod clock;
+mod grid;
 mod source;
 mod split;
 
@@ -9,9 +11,12 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StructArray, TimestampMillisecondArray};
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
+use levada_common::time::zone::Zone;
 use levada_state::cold;
 
-pub(super) use source::{WindowSource, grid_floor, times};
+pub(super) use clock::WindowClock;
+pub(super) use grid::{Grid, grid_floor};
+pub(super) use source::{WindowSource, times};
 pub(super) use split::{Split, split_windows};
 
 /// The struct column of a pane's window in a snapshot.
@@ -33,6 +38,11 @@ pub(super) struct Window {
 impl Window {
     /// The one window of an aggregation without windows; it never fires by time.
     pub(super) const WHOLE: Self = Self { end: i64::MAX, start: i64::MIN };
+
+    /// Whether a time is in it.
+    pub(super) fn has(self, time: i64) -> bool {
+        (self.start..self.end).contains(&time)
+    }
 
     /// Whether this watermark has reached the window's last millisecond.
     pub(super) fn has_fired(self, watermark: i64) -> bool {
@@ -77,6 +87,13 @@ impl Window {
 
 fn time_column(ms: i64, rows: usize) -> ArrayRef {
     Arc::new(TimestampMillisecondArray::from(vec![ms; rows]))
+}
+
+/// The zone of this name, which the planner has checked; none where none is named.
+///
+/// Errors: there is none of it, in words.
+pub(super) fn zone(name: Option<&str>) -> Result<Option<Zone>, String> {
+    name.map(str::parse::<Zone>).transpose().map_err(|error| error.to_string())
 }
 
 /// The type of the window in a snapshot.

@@ -1,25 +1,31 @@
 //! Where the windows of rows come from.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
 use arrow::array::{Array, ArrayRef};
 use arrow::buffer::ScalarBuffer;
 use arrow::record_batch::RecordBatch;
 use levada_common::time::is_event_time;
 
-use super::Window;
 use super::split::{Split, bounds, split_rows, split_windows};
+use super::{Grid, Window};
 use crate::operators::event_time::event_times;
 
 /// Where windows come from.
 #[derive(Debug, Clone)]
 pub(in crate::operators) enum WindowSource {
-    /// From a time, in windows of equal size.
-    Tumbling {
+    /// From a time, in the windows of a grid.
+    Times {
         /// Place of the time's column.
         time: usize,
-        /// At least 1.
-        size_ms: i64,
-        /// Shift, `0 ≤ offset < size`.
-        offset_ms: i64,
+        /// Where windows begin.
+        grid: Grid,
+    },
+    /// From when rows come in, in the windows of a grid.
+    Clock {
+        /// Where windows begin.
+        grid: Grid,
     },
     /// From two columns.
     Columns {
@@ -31,6 +37,14 @@ pub(in crate::operators) enum WindowSource {
 }
 
 impl WindowSource {
+    /// As `split`, of rows that come in at `now`, where the clock is asked at all.
+    pub(in crate::operators) fn split_at(&self, batch: &RecordBatch, now: Option<i64>) -> Result<Vec<(Window, Split)>, String> {
+        match (self, now) {
+            (Self::Clock { grid }, Some(now)) => Ok(vec![(grid.window(now), Split::All)]),
+            _ => self.split(batch),
+        }
+    }
+
     /// Cuts a batch by window. A window may come several times, each time with later rows.
     ///
     /// Errors: a time that is null or out of range, which the watermark operator lets no row have.
@@ -39,25 +53,26 @@ impl WindowSource {
             return Ok(Vec::new());
         }
         match self {
-            Self::Tumbling { time, size_ms, offset_ms } => {
+            Self::Times { time, grid } => {
                 let times = times(batch.column(*time))?;
                 let (least, greatest) = bounds(times);
                 if let Some(time) = [least, greatest].into_iter().find(|time| !is_event_time(*time)) {
                     return Err(format!("a row has event time {time}, which the watermark operator lets no row have"));
                 }
-                let first = tumbling(least, *size_ms, *offset_ms);
+                let first = grid.window(least);
                 if greatest < first.end {
                     return Ok(vec![(first, Split::All)]);
                 }
-                let mut window = first;
+                let (mut window, mut known) = (first, Known::new(grid));
                 Ok(split_rows(times.len(), |row| {
                     let time = times[row];
-                    if time < window.start || time >= window.end {
-                        window = tumbling(time, *size_ms, *offset_ms);
+                    if !window.has(time) {
+                        window = known.window(time);
                     }
                     window
                 }))
             }
+            Self::Clock { .. } => Err("rows in windows of processing time have no time of their own".into()),
             Self::Columns { start, end } => {
                 let (starts, ends) = (times(batch.column(*start))?, times(batch.column(*end))?);
                 Ok(split_windows(starts, ends))
@@ -66,16 +81,29 @@ impl WindowSource {
     }
 }
 
-/// The window of a time.
-fn tumbling(time: i64, size_ms: i64, offset_ms: i64) -> Window {
-    let start = grid_floor(time, size_ms, offset_ms);
-    Window { start, end: start.saturating_add(size_ms) }
+/// The windows of a batch's rows, each found once where that takes longer than to remember it: in a zone.
+struct Known<'g> {
+    grid: &'g Grid,
+    starts_by_end: BTreeMap<i64, i64>,
 }
 
-/// The greatest time up to `time` that is `offset_ms` more than a multiple of `period_ms`. Times before 1970 are floored like any
-/// other.
-pub(in crate::operators) fn grid_floor(time: i64, period_ms: i64, offset_ms: i64) -> i64 {
-    time.saturating_sub(time.saturating_sub(offset_ms).rem_euclid(period_ms))
+impl<'g> Known<'g> {
+    fn new(grid: &'g Grid) -> Self {
+        Self { grid, starts_by_end: BTreeMap::new() }
+    }
+
+    fn window(&mut self, time: i64) -> Window {
+        if !self.grid.is_zoned() {
+            return self.grid.window(time);
+        }
+        let next = self.starts_by_end.range((Bound::Excluded(time), Bound::Unbounded)).next();
+        if let Some(window) = next.map(|(end, start)| Window { start: *start, end: *end }).filter(|window| window.has(time)) {
+            return window;
+        }
+        let window = self.grid.window(time);
+        self.starts_by_end.insert(window.end, window.start);
+        window
+    }
 }
 
 /// A column of times.

@@ -25,6 +25,11 @@ impl Emission {
         self.firing.push(pane);
     }
 
+    /// Whether something goes out still.
+    pub(in super::super) fn is_pending(&self) -> bool {
+        self.stored.is_some() || self.firing.is_pending()
+    }
+
     /// The next rows, at most `rows_max`; `columns` reads groups of a window out. A pane that is out goes back to `panes`.
     pub(in super::super) fn next(
         &mut self,

@@ -29,6 +29,11 @@ impl Firing {
         self.panes.push_back(pane);
     }
 
+    /// Whether there is a pane that is not out.
+    pub(in super::super) fn is_pending(&self) -> bool {
+        !self.panes.is_empty()
+    }
+
     /// The next rows, at most `rows_max`; several small panes share a batch. `columns` reads groups of a window out.
     pub(in super::super) fn next(
         &mut self,

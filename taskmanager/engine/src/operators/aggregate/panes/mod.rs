@@ -110,19 +110,19 @@ impl OpenPanes {
         Ok(())
     }
 
-    /// Takes a batch in, each row into the pane of its window, but for the windows of which `is_late` says so: answers which rows
-    /// are theirs.
+    /// Takes a batch in that comes at `now`, where that is asked, each row into the pane of its window, but for the windows of
+    /// which `is_late` says so: answers which rows are theirs.
     pub(super) fn take_batch(
         &mut self,
         shape: &Shape,
-        batch: &RecordBatch,
+        (batch, now): (&RecordBatch, Option<i64>),
         ids: &mut Vec<u32>,
         mut is_late: impl FnMut(Window) -> bool,
     ) -> Result<Vec<Split>, EngineError> {
         let (keys, inputs) = (shape.keys(batch), shape.inputs(batch));
         let source = shape.windows.as_ref().expect("this aggregation has windows");
         let mut late = Vec::new();
-        for (window, split) in source.split(batch).map_err(|reason| shape.invariant(reason))? {
+        for (window, split) in source.split_at(batch, now).map_err(|reason| shape.invariant(reason))? {
             if is_late(window) {
                 late.push(split);
                 continue;
@@ -138,12 +138,16 @@ impl OpenPanes {
 
     /// Takes out the pane that fires next at this watermark.
     pub(super) fn pop_fired(&mut self, shape: &Shape, watermark: i64) -> Result<Option<Pane>, EngineError> {
-        let stored = self.store.as_ref().and_then(|store| store.beyond.first());
-        let next = self.panes.keys().next().into_iter().chain(stored).min().copied();
-        match next.filter(|window| window.has_fired(watermark)) {
+        match self.next().filter(|window| window.has_fired(watermark)) {
             Some(window) => self.pop(shape, window).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The window that fires next.
+    pub(super) fn next(&self) -> Option<Window> {
+        let stored = self.store.as_ref().and_then(|store| store.beyond.first());
+        self.panes.keys().next().into_iter().chain(stored).min().copied()
     }
 
     /// Takes out the pane of `window`, empty where there is none. Its groups are gone from the store but for those that the pane

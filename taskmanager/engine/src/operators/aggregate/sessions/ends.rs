@@ -77,6 +77,16 @@ impl Ends {
         }
     }
 
+    /// When the first bucket will be over.
+    pub(super) fn first_over(&self) -> Option<i64> {
+        self.buckets.keys().next().map(|bucket| bucket.saturating_add(1).saturating_mul(BUCKET_MS))
+    }
+
+    /// The last time of the last bucket that is over at `now`: none whose sessions are looked at is looked at again.
+    pub(super) fn last_over(now: i64) -> i64 {
+        now.saturating_sub(now.rem_euclid(BUCKET_MS)).saturating_sub(1)
+    }
+
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
         self.entries * size_of::<u32>()

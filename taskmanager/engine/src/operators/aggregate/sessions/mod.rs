@@ -27,9 +27,8 @@ use levada_state::snapshot::StatePart;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
-use crate::operators::window::Split;
+use crate::operators::window::{Split, WindowClock};
 use collapse::Collapse;
 use open_sessions::OpenSessions;
 use source::{Bounds, Source};
@@ -41,7 +40,7 @@ pub(super) use updating::UpdatingSessions;
 ///
 /// Shape of the output: keys, `window_start` (the first row's time), `window_end` (the last one's, and the gap), `window_time`
 /// (end − 1 ms), aggregates; append. A row that would open a session which is over is late: counted, and given beside the result
-/// where that is read.
+/// where that is read. By processing time no row is.
 #[derive(Debug)]
 pub(super) struct Sessions {
     shape: Arc<Shape>,
@@ -50,7 +49,7 @@ pub(super) struct Sessions {
     open: OpenSessions,
     /// Sessions on their way out, in order.
     due: VecDeque<u32>,
-    watermark: i64,
+    clock: WindowClock,
     late: LateRows,
     context: Option<OperatorContext>,
 }
@@ -68,7 +67,7 @@ impl Sessions {
             open: OpenSessions::new(&shape),
             shape,
             due: VecDeque::new(),
-            watermark: i64::MIN,
+            clock: WindowClock::new(&aggregate.time),
             late,
             context: None,
         })
@@ -76,6 +75,13 @@ impl Sessions {
 
     fn context(&self) -> &OperatorContext {
         self.context.as_ref().expect("an operator is opened first")
+    }
+
+    /// Sends the sessions out that are over.
+    fn fire(&mut self) {
+        let mut due = Vec::new();
+        self.open.take_due(self.clock.watermark(), &mut due);
+        self.due.extend(due);
     }
 
     fn count(&self) {
@@ -88,12 +94,14 @@ impl Sessions {
 impl Operator for Sessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
-        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
+        self.clock.restore(&self.shape.uid, &mut restored)?;
         self.open.restore(&self.shape, context.key_groups, &restored)?;
         // What a job that took late rows in had kept of sessions that are over: their results were given.
-        let mut over = Vec::new();
-        self.open.take_due(self.watermark, &mut over);
-        self.open.remove(&self.shape, &over);
+        if !self.clock.is_processing() {
+            let mut over = Vec::new();
+            self.open.take_due(self.clock.watermark(), &mut over);
+            self.open.remove(&self.shape, &over);
+        }
         self.late.open(context);
         self.context = Some(context.clone());
         self.count();
@@ -101,9 +109,9 @@ impl Operator for Sessions {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (batch, bounds) = self.source.read(batch)?;
+        let (batch, bounds) = self.source.read(batch, self.clock.now())?;
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        for (rows, is_over) in runs(&bounds, self.watermark) {
+        for (rows, is_over) in runs(&bounds, self.clock.watermark()) {
             // Rows whose own session would be over come in one by one: whether one is late depends on those before it.
             let step = if is_over { 1 } else { rows.len() };
             for first in rows.step_by(step) {
@@ -141,12 +149,25 @@ impl Operator for Sessions {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        // After a restore the sources' time starts anew; what has fired stays fired.
-        self.watermark = self.watermark.max(watermark.0);
-        let mut due = Vec::new();
-        self.open.take_due(watermark.0, &mut due);
-        self.due.extend(due);
+        if !self.clock.advance(watermark) {
+            return Ok(Some(watermark));
+        }
+        self.fire();
         Ok(Some(behind(watermark)))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.clock.is_processing()
+    }
+
+    /// Sessions go out when the tenth of a second in which they end is over, so that no one is looked at more often.
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        self.clock.tick(time_ms);
+        let Some(now) = self.clock.now() else { return Ok(None) };
+        let mut due = Vec::new();
+        let next = self.open.take_over(now, &mut due);
+        self.due.extend(due);
+        Ok(if self.due.is_empty() { next.map(|next| self.clock.shows_at(next)) } else { Some(time_ms) })
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
@@ -154,7 +175,7 @@ impl Operator for Sessions {
             return Ok(Vec::new());
         }
         let mut parts = vec![self.open.snapshot(&self.shape, checkpoint)];
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        parts.extend(self.clock.parts(&self.shape.uid));
         Ok(parts)
     }
 
@@ -163,7 +184,9 @@ impl Operator for Sessions {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.advance(Watermark::MAX).map(|_| ())
+        self.clock.end();
+        self.fire();
+        Ok(())
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {

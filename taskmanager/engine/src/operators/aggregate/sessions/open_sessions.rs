@@ -150,6 +150,14 @@ impl OpenSessions {
         });
     }
 
+    /// As `take_due`, of the sessions whose tenth of a second is over at `now`; answers when the next one is.
+    pub(super) fn take_over(&mut self, now: i64, due: &mut Vec<u32>) -> Option<i64> {
+        if self.ends.first_over().is_some_and(|over| over <= now) {
+            self.take_due(Ends::last_over(now), due);
+        }
+        self.ends.first_over()
+    }
+
     /// Keys, bounds (`window_start`, `window_end`, `window_time`) and results of these sessions.
     pub(super) fn read(&self, sessions: &[u32]) -> Vec<ArrayRef> {
         let keys = self.keys.keys(Rows::Ids(&self.keys_of(sessions)));

@@ -65,7 +65,7 @@ impl Operator for Partial {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (batch, bounds) = self.source.read(batch)?;
+        let (batch, bounds) = self.source.read(batch, None)?;
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
         for (rows, is_over) in runs(&bounds, self.watermark.saturating_sub(self.lateness_ms)) {
             let (keys, inputs) = (slices(&keys, rows.start, rows.len()), slices(&inputs, rows.start, rows.len()));

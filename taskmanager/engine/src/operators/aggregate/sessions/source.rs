@@ -26,10 +26,10 @@ pub(super) struct Bounds {
 /// Where they come from.
 #[derive(Debug)]
 enum Kind {
-    /// A row's time, and its gap after it.
-    Fixed { time: usize, gap_ms: i64 },
+    /// A row's time, in this column or when it comes in, and its gap after it.
+    Fixed { time: Option<usize>, gap_ms: i64 },
     /// Likewise, the gap from a column.
-    PerRow { time: usize, gap: usize },
+    PerRow { time: Option<usize>, gap: usize },
     /// Two columns: a row is the part of a session.
     Parts { start: usize, end: usize },
 }
@@ -51,13 +51,21 @@ impl Source {
             found.ok_or_else(|| format!("column \"{name}\" is not among the input's: {}", spec.input.names()))
         };
         let time = || {
+            if aggregate.time.processing {
+                return Ok(None);
+            }
             let time = spec.input.event_time.as_deref();
-            place(time.ok_or("a window over a stream without event time")?)
+            place(time.ok_or("a window over a stream without event time")?).map(Some)
         };
         let kind = match (&aggregate.window, aggregate.phase) {
-            (_, AggregatePhase::Final) => Kind::Parts { start: place(WINDOW_START)?, end: place(WINDOW_END)? },
+            (_, AggregatePhase::Final) if !aggregate.time.processing => {
+                Kind::Parts { start: place(WINDOW_START)?, end: place(WINDOW_END)? }
+            }
             (WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } }, _) => {
                 Kind::Fixed { time: time()?, gap_ms: (*gap_ms).max(1) }
+            }
+            (WindowSpec::Session { gap: SessionGap::Column { .. } }, AggregatePhase::Final) => {
+                return Err("states of rows have no gaps".into());
             }
             (WindowSpec::Session { gap: SessionGap::Column { name } }, _) => Kind::PerRow { time: time()?, gap: place(name)? },
             (other, _) => return Err(format!("{other:?} has no sessions")),
@@ -70,17 +78,17 @@ impl Source {
         self.bad.open(metrics);
     }
 
-    /// The rows that can hold a session open, and from when to when each does.
+    /// The rows that can hold a session open, and from when to when each does; `now` is when they come in, where that is asked.
     ///
     /// Errors: a row without a gap, where the policy is to fail; a row without time, which the watermark operator lets no row be.
-    pub(super) fn read(&self, batch: RecordBatch) -> Result<(RecordBatch, Bounds), EngineError> {
+    pub(super) fn read(&self, batch: RecordBatch, now: Option<i64>) -> Result<(RecordBatch, Bounds), EngineError> {
         match self.kind {
             Kind::Parts { start, end } => {
                 let (starts, ends) = (self.times(&batch, start)?, self.times(&batch, end)?);
                 Ok((batch, Bounds { starts, ends }))
             }
             Kind::Fixed { time, gap_ms } => {
-                let starts = self.event_times(&batch, time)?;
+                let starts = self.starts(&batch, time, now)?;
                 let ends = starts.iter().map(|start| start.saturating_add(gap_ms)).collect();
                 Ok((batch, Bounds { starts, ends }))
             }
@@ -90,9 +98,9 @@ impl Source {
                 let is_good = |row: usize| gaps.is_valid(row) && (1..=HumanDuration::MAX_MS as i64).contains(&gaps.value(row));
                 if !(0..gaps.len()).all(is_good) {
                     let good = self.without_bad(&batch, gaps.len(), is_good)?;
-                    return self.read(good);
+                    return self.read(good, now);
                 }
-                let starts = self.event_times(&batch, time)?;
+                let starts = self.starts(&batch, time, now)?;
                 let ends = starts.iter().zip(gaps.values()).map(|(start, gap)| start.saturating_add(*gap)).collect();
                 Ok((batch, Bounds { starts, ends }))
             }
@@ -112,7 +120,11 @@ impl Source {
         times(batch.column(column)).cloned().map_err(|reason| self.bad.broken(reason))
     }
 
-    fn event_times(&self, batch: &RecordBatch, column: usize) -> Result<ScalarBuffer<i64>, EngineError> {
+    fn starts(&self, batch: &RecordBatch, column: Option<usize>, now: Option<i64>) -> Result<ScalarBuffer<i64>, EngineError> {
+        let Some(column) = column else {
+            let now = now.ok_or_else(|| self.bad.broken("sessions of processing time without a clock".into()))?;
+            return Ok(vec![now; batch.num_rows()].into());
+        };
         let times = self.times(batch, column)?;
         match times.iter().find(|time| !is_event_time(**time)) {
             None => Ok(times),

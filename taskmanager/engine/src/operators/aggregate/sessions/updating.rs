@@ -173,7 +173,7 @@ impl Operator for UpdatingSessions {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (batch, bounds) = self.source.read(batch)?;
+        let (batch, bounds) = self.source.read(batch, None)?;
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
         for (rows, is_closed) in runs(&bounds, self.closed()) {
             // Rows whose own session would be closed come in one by one: whether one is late depends on those before it.

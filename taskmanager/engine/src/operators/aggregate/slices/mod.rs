@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
+use levada_common::plan::WindowTime;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
@@ -20,9 +21,8 @@ use super::restore::refuse;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
-use crate::operators::window::{Window, grid_floor};
+use crate::operators::window::{Window, WindowClock};
 use stacks::Stacks;
 
 pub(super) use series::Series;
@@ -42,8 +42,6 @@ struct Outgoing {
 pub(super) struct Slices {
     shape: Arc<Shape>,
     series: Series,
-    /// Size and offset of slices.
-    grid: (i64, i64),
     panes: OpenPanes,
     stacks: Stacks,
     /// Whether slices have changed that are in `stacks`.
@@ -52,24 +50,23 @@ pub(super) struct Slices {
     ids: Vec<u32>,
     /// The watermark at which the last window fired that has.
     fired: i64,
-    watermark: i64,
+    clock: WindowClock,
     late: LateRows,
     context: Option<OperatorContext>,
 }
 
 impl Slices {
-    pub(super) fn new(shape: Arc<Shape>, late: LateRows, series: Series, grid: (i64, i64)) -> Self {
+    pub(super) fn new(shape: Arc<Shape>, late: LateRows, series: Series, time: &WindowTime) -> Self {
         Self {
             stacks: Stacks::new(&shape),
             shape,
             series,
-            grid,
             panes: OpenPanes::default(),
             is_stale: false,
             outgoing: None,
             ids: Vec::new(),
             fired: i64::MIN,
-            watermark: i64::MIN,
+            clock: WindowClock::new(time),
             late,
             context: None,
         }
@@ -79,11 +76,16 @@ impl Slices {
         self.context.as_ref().expect("an operator is opened first")
     }
 
+    /// The window that fires next.
+    fn upcoming(&self) -> Option<Window> {
+        self.panes.first().and_then(|slice| self.series.first_after(slice, self.fired))
+    }
+
     /// The next window that fires at the watermark, its slices merged.
     fn next_window(&mut self) -> Result<Option<Outgoing>, EngineError> {
-        let window = self.panes.first().and_then(|slice| self.series.first_after(slice, self.fired));
-        let Some(window) = window.filter(|window| window.has_fired(self.watermark)) else {
-            self.fired = self.watermark;
+        let watermark = self.clock.watermark();
+        let Some(window) = self.upcoming().filter(|window| window.has_fired(watermark)) else {
+            self.fired = watermark;
             return Ok(None);
         };
         self.stacks.move_to(&self.shape, window, &self.panes, std::mem::take(&mut self.is_stale))?;
@@ -106,14 +108,13 @@ impl Slices {
 
     /// Slices that were saved by windows of another making are not these.
     fn check_grid(&self) -> Result<(), EngineError> {
-        let (size, offset) = self.grid;
-        let is_slice = |slice: &Window| slice.end - slice.start == size && grid_floor(slice.start, size, offset) == slice.start;
-        match self.panes.windows().find(|slice| !is_slice(slice)) {
+        let grid = self.shape.grid.expect("windows that overlap have slices");
+        match self.panes.windows().find(|slice| grid.window(slice.start) != *slice) {
             None => Ok(()),
             Some(Window { start, end }) => {
                 let reason = format!(
-                    "it has a slice from {start} to {end} ms, and the slices of this window are {size} ms long, from {offset} ms on; \
-                     restore with the window's size, slide and offset as they were"
+                    "it has a slice from {start} to {end} ms, and the slices of this window are {grid}; \
+                     restore with the window's size, slide, offset and time zone as they were"
                 );
                 Err(refuse(&self.shape, self.shape.state_name(), reason))
             }
@@ -129,8 +130,8 @@ impl Slices {
 
 impl Operator for Slices {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
-        self.fired = self.watermark;
+        self.clock.restore(&self.shape.uid, &mut restored)?;
+        self.fired = self.clock.watermark();
         // Slices stay on the heap, whatever the backend.
         self.panes.open(&self.shape, &OperatorContext { cold: None, ..context.clone() }, &restored)?;
         self.check_grid()?;
@@ -141,8 +142,9 @@ impl Operator for Slices {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let late = self.panes.take_batch(&self.shape, &batch, &mut self.ids, |slice| {
-            let is_late = self.series.last(slice).has_fired(self.watermark);
+        let (watermark, now) = (self.clock.watermark(), self.clock.now());
+        let late = self.panes.take_batch(&self.shape, (&batch, now), &mut self.ids, |slice| {
+            let is_late = self.series.last(slice).has_fired(watermark);
             self.is_stale |= !is_late && self.stacks.has(slice.end);
             is_late
         })?;
@@ -182,9 +184,20 @@ impl Operator for Slices {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        // After a restore the sources' time starts anew; what has fired stays fired.
-        self.watermark = self.watermark.max(watermark.0);
+        self.clock.advance(watermark);
         Ok(Some(watermark))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.clock.is_processing()
+    }
+
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        self.clock.tick(time_ms);
+        Ok(self.upcoming().map(|window| match window.has_fired(self.clock.watermark()) {
+            true => time_ms,
+            false => self.clock.shows_at(window.end),
+        }))
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
@@ -192,7 +205,7 @@ impl Operator for Slices {
             return Ok(Vec::new());
         }
         let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        parts.extend(self.clock.parts(&self.shape.uid));
         Ok(parts)
     }
 
@@ -201,7 +214,8 @@ impl Operator for Slices {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.advance(Watermark::MAX).map(|_| ())
+        self.clock.end();
+        Ok(())
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {

@@ -2,26 +2,26 @@
 
 use levada_common::plan::WindowSpec;
 
-use crate::operators::window::{Window, grid_floor};
+use crate::operators::window::{Grid, Window, grid_floor};
 
-/// Windows that overlap, and are made of slices. Milliseconds; the rules of `WindowSpec` hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Windows that overlap, and are made of slices. Milliseconds; the rules of `WindowSpec` and `WindowTime` hold.
+#[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Series {
-    /// One of this size after every slide.
-    Sliding { size: i64, slide: i64, offset: i64 },
-    /// Each cycle of this size as it has grown after every step.
-    Cumulate { size: i64, step: i64, offset: i64 },
+    /// One of this size after every slide, by the labels of the slices.
+    Sliding { size: i64, slide: i64, offset: i64, slices: Grid },
+    /// Each cycle as it has grown after every slice.
+    Cumulate { cycles: Grid, slices: Grid },
 }
 
 impl Series {
-    /// The windows of `spec`, where they overlap.
-    pub(in super::super) fn of(spec: &WindowSpec) -> Option<Self> {
+    /// The windows of `spec` that are made of the slices of this grid, where they overlap.
+    pub(in super::super) fn of(spec: &WindowSpec, slices: Grid) -> Option<Self> {
         match *spec {
             WindowSpec::Sliding { size_ms: size, slide_ms: slide, offset_ms: offset } => {
-                Some(Self::Sliding { size, slide: slide.max(1), offset })
+                Some(Self::Sliding { size, slide: slide.max(1), offset, slices })
             }
-            WindowSpec::Cumulate { size_ms: size, step_ms: step, offset_ms: offset } => {
-                Some(Self::Cumulate { size: size.max(1), step: step.max(1), offset })
+            WindowSpec::Cumulate { size_ms, offset_ms, .. } => {
+                Some(Self::Cumulate { cycles: slices.coarser(size_ms, offset_ms), slices })
             }
             WindowSpec::Running
             | WindowSpec::Tumbling { .. }
@@ -41,26 +41,28 @@ impl Series {
 
     /// The last window that has this slice.
     pub(super) fn last(self, slice: Window) -> Window {
-        let (start, size) = match self {
-            Self::Sliding { size, slide, offset } => (grid_floor(slice.start, slide, offset), size),
-            Self::Cumulate { size, offset, .. } => (grid_floor(slice.start, size, offset), size),
-        };
-        Window { start, end: start.saturating_add(size) }
+        match self {
+            Self::Sliding { size, slide, offset, slices } => {
+                let label = grid_floor(slices.label(slice.start), slide, offset);
+                Window { start: slices.moment(label), end: slices.moment(label.saturating_add(size)) }
+            }
+            Self::Cumulate { cycles, .. } => cycles.window(slice.start),
+        }
     }
 
     /// The first window that has this slice and has not fired at this watermark.
     pub(super) fn first_after(self, slice: Window, watermark: i64) -> Option<Window> {
         let end_min = slice.end.max(watermark.saturating_add(2));
         match self {
-            Self::Sliding { size, slide, offset } => {
-                let start = grid_floor(end_min.saturating_sub(size).saturating_add(slide - 1), slide, offset);
-                (start <= slice.start).then(|| Window { start, end: start.saturating_add(size) })
+            Self::Sliding { size, slide, offset, slices } => {
+                let end_min = slices.label(end_min.saturating_sub(1)).saturating_add(slices.length_ms());
+                let label = grid_floor(end_min.saturating_sub(size).saturating_add(slide - 1), slide, offset);
+                let window = Window { start: slices.moment(label), end: slices.moment(label.saturating_add(size)) };
+                (window.start <= slice.start).then_some(window)
             }
-            Self::Cumulate { size, step, offset } => {
-                let start = grid_floor(slice.start, size, offset);
-                let steps = end_min.saturating_sub(start).saturating_add(step - 1).div_euclid(step);
-                let end = start.saturating_add(steps.saturating_mul(step));
-                (end <= start.saturating_add(size)).then_some(Window { start, end })
+            Self::Cumulate { cycles, slices } => {
+                let (cycle, end) = (cycles.window(slice.start), slices.ceil(end_min));
+                (end <= cycle.end).then_some(Window { start: cycle.start, end })
             }
         }
     }
@@ -73,15 +75,16 @@ mod tests {
     use super::*;
 
     /// Every window that has the slice, by looking at all of them around it.
-    fn naive(series: Series, slice: Window) -> Vec<Window> {
-        let all: Vec<Window> = match series {
-            Series::Sliding { size, slide, offset } => {
+    fn naive(spec: &WindowSpec, slice: Window) -> Vec<Window> {
+        let all: Vec<Window> = match *spec {
+            WindowSpec::Sliding { size_ms: size, slide_ms: slide, offset_ms: offset } => {
                 (-400..400).map(|n| n * slide + offset).map(|start| Window { start, end: start + size }).collect()
             }
-            Series::Cumulate { size, step, offset } => (-400..400)
+            WindowSpec::Cumulate { size_ms: size, step_ms: step, offset_ms: offset } => (-400..400)
                 .flat_map(|n| (1..=size / step).map(move |steps| (n * size + offset, steps)))
                 .map(|(start, steps)| Window { start, end: start + steps * step })
                 .collect(),
+            _ => panic!("{spec:?} does not overlap"),
         };
         all.into_iter().filter(|window| window.start <= slice.start && slice.end <= window.end).collect()
     }
@@ -97,7 +100,12 @@ mod tests {
             step_ms,
             offset_ms: offset % (step_ms * steps),
         });
-        prop_oneof![sliding, cumulate].prop_map(|spec| (spec.clone(), Series::of(&spec).expect("they overlap")))
+        let slices = |spec: &WindowSpec| {
+            let (size, offset) = spec.slices().expect("there are slices");
+            Grid::new(size, offset, None)
+        };
+        prop_oneof![sliding, cumulate]
+            .prop_map(move |spec| (spec.clone(), Series::of(&spec, slices(&spec)).expect("they overlap")))
     }
 
     proptest! {
@@ -106,7 +114,7 @@ mod tests {
             let (size, offset) = spec.slices().expect("there are slices");
             let start = grid_floor(time, size, offset);
             let slice = Window { start, end: start + size };
-            let all = naive(series, slice);
+            let all = naive(&spec, slice);
             prop_assert_eq!(Some(&series.last(slice)), all.iter().max());
             let next = all.iter().filter(|window| !window.has_fired(watermark)).min();
             prop_assert_eq!(series.first_after(slice, watermark), next.copied());

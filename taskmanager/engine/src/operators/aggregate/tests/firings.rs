@@ -99,7 +99,9 @@ impl<'a> Subtasks<'a> {
             }
             Deed::Wait(ms) => {
                 self.now += ms;
-                self.rigs.iter_mut().for_each(|(rig, _)| rig.tick(self.now));
+                self.rigs.iter_mut().for_each(|(rig, _)| {
+                    rig.tick(self.now);
+                });
             }
             Deed::Restore(parallelism) => return self.restore(*parallelism),
         }

@@ -27,7 +27,7 @@ fn aggregates() -> Vec<AggregateSpec> {
     ]
 }
 
-fn watermark_of(steps: &[Step]) -> i64 {
+pub(super) fn watermark_of(steps: &[Step]) -> i64 {
     steps.iter().fold(i64::MIN, |watermark, step| match step {
         Step::Advance(to) => watermark.max(*to),
         Step::Rows(_) => watermark,
@@ -35,7 +35,7 @@ fn watermark_of(steps: &[Step]) -> i64 {
 }
 
 /// Goes on after `watermark`, with the rows of `range` only.
-fn go_on(rig: &mut Rig, watermark: i64, steps: &[Step], range: KeyGroupRange) {
+pub(super) fn go_on(rig: &mut Rig, watermark: i64, steps: &[Step], range: KeyGroupRange) {
     let mut mine = vec![Step::Advance(watermark)];
     mine.extend(steps.iter().map(|step| match step {
         Step::Rows(rows) => Step::Rows(in_range(rows, range)),

@@ -10,7 +10,7 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{
     AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, BadRecordPolicy, OperatorKind, OperatorSpec, OrderSpec,
-    SideOutput, WindowSpec,
+    SideOutput, WindowSpec, WindowTime,
 };
 use levada_common::time::Watermark;
 use levada_common::types::{Column, LogicalType, StreamSchema};
@@ -64,7 +64,8 @@ pub(super) fn calls() -> Vec<AggregateCall> {
 
 pub(super) fn spec(keys: &[&str], window: WindowSpec, calls: Vec<AggregateCall>) -> AggregateSpec {
     let keys = keys.iter().map(|key| (*key).into()).collect();
-    AggregateSpec { keys, window, phase: AggregatePhase::Single, calls, changelog_full: false, firing: None }
+    let (phase, time) = (AggregatePhase::Single, WindowTime::default());
+    AggregateSpec { keys, window, time, phase, calls, changelog_full: false, firing: None }
 }
 
 pub(super) fn tumbling(size_ms: i64) -> WindowSpec {
@@ -93,10 +94,8 @@ pub(super) fn batch(rows: &[Row]) -> RecordBatch {
 /// The schema of what a partial gives and a final takes.
 fn partial_schema(aggregate: &AggregateSpec) -> StreamSchema {
     let keys = aggregate.keys.iter().map(|key| input_schema().column(key).expect("a key").clone());
-    let windows = match aggregate.window {
-        WindowSpec::Running | WindowSpec::Global | WindowSpec::Count { .. } => vec![],
-        _ => vec!["window_start", "window_end"],
-    };
+    let gives_windows = AggregateSpec { phase: AggregatePhase::Partial, ..aggregate.clone() }.gives_windows();
+    let windows = if gives_windows { vec!["window_start", "window_end"] } else { vec![] };
     let windows = windows.into_iter().map(|name| Column::new(name, LogicalType::Timestamp, false));
     StreamSchema::append(keys.chain(windows).chain(aggregate.state_columns()).collect())
 }
@@ -214,11 +213,17 @@ impl Rig {
         self.drain();
     }
 
-    /// Processing time is this.
-    pub(super) fn tick(&mut self, time_ms: i64) {
-        if self.operator.keeps_time() {
-            self.operator.tick(time_ms).expect("it is told");
+    /// The clock shows `time_ms`, which an operator that does not keep time does not hear; answers when it wants to hear it again.
+    pub(super) fn tick(&mut self, time_ms: i64) -> Option<i64> {
+        if !self.operator.keeps_time() {
+            return None;
+        }
+        loop {
+            let next = self.operator.tick(time_ms).expect("time goes on");
             self.drain();
+            if next.is_none_or(|next| next > time_ms) {
+                return next;
+            }
         }
     }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use levada_common::plan::{AggregateFunction, SessionGap, WindowSpec};
+use levada_common::keys::KeyGroupRange;
+use levada_common::plan::{AggregateFunction, AggregateSpec, SessionGap, WindowSpec};
 use proptest::prelude::*;
 
-use super::rig::{Rig, Row, batch, call, spec};
+use super::rig::{MAX_PARALLELISM, Rig, Row, batch, call, spec, store};
 use super::windows::{Step, run, sorted, steps};
 use crate::error::EngineError;
 
@@ -60,8 +61,12 @@ fn naive(steps: &[Step], gap: impl Fn(&Row) -> i64, keyed: bool) -> (Vec<String>
     (out, late)
 }
 
+fn counting(keys: &[&str], window: WindowSpec) -> AggregateSpec {
+    spec(keys, window, vec![call("n", AggregateFunction::Count), call("total", AggregateFunction::Sum)])
+}
+
 fn count_and_sum(keys: &[&str], window: WindowSpec) -> Rig {
-    Rig::new(&spec(keys, window, vec![call("n", AggregateFunction::Count), call("total", AggregateFunction::Sum)]))
+    Rig::new(&counting(keys, window))
 }
 
 /// The rows with a value that can be a gap.
@@ -113,17 +118,22 @@ proptest! {
     }
 }
 
-/// Case G29 in every order of arrival.
+/// Case G29 in every order of arrival, with and without a restore in the middle.
 #[test]
 fn a_row_that_bridges_joins_two_sessions() {
     let rows: [Row; 4] = [(1, 0, 1), (1, 15_000, 2), (1, 8_000, 4), (1, 3_000, 8)];
-    for order in 0..24 {
+    for (order, restores) in (0..24).flat_map(|order| [(order, false), (order, true)]) {
         let mut left: Vec<Row> = rows.to_vec();
         let mut rig = count_and_sum(&["k"], session(10_000));
         let mut order = order;
         for choices in (1..=4).rev() {
             rig.process(&[left.remove(order % choices)]);
             order /= choices;
+            if restores && choices == 3 {
+                let parts = rig.barrier(1);
+                let restored = store(parts, || rig.background());
+                rig = Rig::restored(&counting(&["k"], session(10_000)), restored, KeyGroupRange::all(MAX_PARALLELISM));
+            }
         }
         assert_eq!(rig.metrics.state_keys.load(Ordering::Relaxed), 1);
         rig.finish();

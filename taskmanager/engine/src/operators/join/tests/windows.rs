@@ -23,7 +23,7 @@ pub(super) fn expected(kind: JoinKind, steps: &[Step], size: i64) -> (Vec<String
 proptest! {
     #[test]
     fn windows_join_as_nested_loops_do(steps in steps(), kind in kinds(), size in 1i64..3_000, composite: bool) {
-        let mut rig = Rig::new(&spec(kind, JoinScope::Tumbling { size_ms: size, offset_ms: 0 }, composite));
+        let mut rig = Rig::new(&spec(kind, JoinScope::Tumbling { size_ms: size, offset_ms: 0, time_zone: None }, composite));
         rig.run(&steps);
         rig.finish();
         let (rows, late) = expected(kind, &steps, size);
@@ -44,7 +44,7 @@ proptest! {
 
 #[test]
 fn nothing_goes_out_before_the_window_fires() {
-    let mut rig = Rig::new(&spec(JoinKind::Inner, JoinScope::Tumbling { size_ms: 10, offset_ms: 0 }, false));
+    let mut rig = Rig::new(&spec(JoinKind::Inner, JoinScope::Tumbling { size_ms: 10, offset_ms: 0, time_zone: None }, false));
     let row = |time, id| Row { key: Some(1), time, id };
     rig.process(JoinSide::Left, &[row(0, 1), row(10, 2)]).unwrap();
     rig.process(JoinSide::Right, &[row(9, 3), row(10, 4)]).unwrap();
@@ -57,10 +57,26 @@ fn nothing_goes_out_before_the_window_fires() {
     assert_eq!((rig.take_rows(), rig.late_rows()), (vec!["2,10,1,4,10,10,20,19".to_string()], 1));
 }
 
+/// A day of 25 hours, from its first to its last millisecond, and the one after it.
+#[test]
+fn rows_of_one_day_of_a_time_zone_meet() {
+    let scope = JoinScope::Tumbling { size_ms: 86_400_000, offset_ms: 0, time_zone: Some("Europe/Berlin".into()) };
+    let mut rig = Rig::new(&spec(JoinKind::Inner, scope, false));
+    let (midnight, hour) = (1_792_879_200_000, 3_600_000);
+    let row = |time, id| Row { key: Some(1), time, id };
+    rig.process(JoinSide::Left, &[row(midnight, 1), row(midnight + 25 * hour, 2)]).unwrap();
+    rig.process(JoinSide::Right, &[row(midnight + 25 * hour - 1, 3), row(midnight + 25 * hour, 4)]).unwrap();
+    rig.finish();
+    let windows = rig.take_rows().into_iter().map(|row| row.split(',').skip(5).collect::<Vec<_>>().join(","));
+    let window = |start: i64, end: i64| format!("{start},{end},{}", end - 1);
+    let expected = [window(midnight, midnight + 25 * hour), window(midnight + 25 * hour, midnight + 49 * hour)];
+    assert_eq!(windows.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn a_side_that_only_filters_keeps_a_row_for_each_key() {
     let bytes = |kind, copies: i64| {
-        let mut rig = Rig::new(&spec(kind, JoinScope::Tumbling { size_ms: 10, offset_ms: 0 }, false));
+        let mut rig = Rig::new(&spec(kind, JoinScope::Tumbling { size_ms: 10, offset_ms: 0, time_zone: None }, false));
         for copy in 0..copies {
             let rows: Vec<Row> = (0..100).map(|key| Row { key: Some(key), time: 3, id: copy }).collect();
             rig.process(JoinSide::Right, &rows).unwrap();
@@ -73,7 +89,7 @@ fn a_side_that_only_filters_keeps_a_row_for_each_key() {
 
 #[test]
 fn a_join_over_the_memory_names_its_state_and_the_remedy() {
-    let spec = spec(JoinKind::Inner, JoinScope::Tumbling { size_ms: 1_000_000, offset_ms: 0 }, false);
+    let spec = spec(JoinKind::Inner, JoinScope::Tumbling { size_ms: 1_000_000, offset_ms: 0, time_zone: None }, false);
     let mut rig = Rig::try_open(&spec, Vec::new(), KeyGroupRange::all(MAX_PARALLELISM), HeapBudget::new(200_000)).unwrap();
     let rows: Vec<Row> = (0..1_000).map(|id| Row { key: Some(id), time: 5, id }).collect();
     let failed = (0..100).find_map(|_| rig.process(JoinSide::Right, &rows).err()).expect("it is over the limit");

@@ -17,7 +17,7 @@ fn batch(columns: Vec<ArrayRef>) -> RecordBatch {
 }
 
 fn tumbling_source(size_ms: i64, offset_ms: i64) -> WindowSource {
-    WindowSource::Tumbling { time: 0, size_ms, offset_ms }
+    WindowSource::Times { time: 0, grid: Grid::new(size_ms, offset_ms, None) }
 }
 
 /// The rows of each window, in row order.

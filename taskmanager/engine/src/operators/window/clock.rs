@@ -1,0 +1,195 @@
+//! What windows go by: event time, as watermarks tell it, or processing time, as the task's clock does.
+//!
+//! Invariants: what has fired stays fired, over a restore too; and so processing time goes on from where a snapshot saw it. Where the
+//! clock of another machine is behind that, windows go at half its pace until it has come there: none waits for longer than twice
+//! its length, and none fires twice.
+
+use levada_common::ids::Uid;
+use levada_common::plan::WindowTime;
+use levada_common::planned_state::{PROCESSING_TIME, WATERMARK};
+use levada_common::time::Watermark;
+use levada_state::snapshot::StatePart;
+
+use crate::error::EngineError;
+use crate::operator::RestoredState;
+use crate::operators::event_time::{restored_time, time_part};
+
+/// How far the time has come that windows go by.
+#[derive(Debug)]
+pub(in crate::operators) enum WindowClock {
+    /// Event time: the watermark.
+    Event(i64),
+    /// Processing time.
+    Processing(ProcessingTime),
+}
+
+/// Processing time, as windows see it. Milliseconds since 1970.
+#[derive(Debug)]
+pub(in crate::operators) struct ProcessingTime {
+    /// Where it was in the snapshot; the least where there was none.
+    restored: i64,
+    /// What the clock showed first.
+    since: Option<i64>,
+    now: i64,
+}
+
+impl WindowClock {
+    /// At a first start; `restore` follows.
+    pub(in crate::operators) fn new(time: &WindowTime) -> Self {
+        match time.processing {
+            true => Self::Processing(ProcessingTime { restored: i64::MIN, since: None, now: i64::MIN }),
+            false => Self::Event(i64::MIN),
+        }
+    }
+
+    /// Takes how far time had come out of `restored`.
+    ///
+    /// Errors: `Restore` where that is no time.
+    pub(in crate::operators) fn restore(&mut self, uid: &Uid, restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
+        match self {
+            Self::Event(watermark) => *watermark = restored_time(uid, WATERMARK, restored)?,
+            Self::Processing(time) => {
+                time.restored = restored_time(uid, PROCESSING_TIME, restored)?;
+                time.now = time.restored;
+            }
+        }
+        Ok(())
+    }
+
+    /// How far time has come, for a snapshot.
+    pub(in crate::operators) fn parts(&self, uid: &Uid) -> Vec<StatePart> {
+        match self {
+            Self::Event(watermark) => time_part(uid, WATERMARK, *watermark),
+            Self::Processing(time) => time_part(uid, PROCESSING_TIME, time.now),
+        }
+    }
+
+    /// The greatest time of which no row comes any more: windows that have their last millisecond by then have fired.
+    pub(in crate::operators) fn watermark(&self) -> i64 {
+        match self {
+            Self::Event(watermark) => *watermark,
+            Self::Processing(time) => time.now.saturating_sub(1),
+        }
+    }
+
+    /// Whether it is processing time, which is heard by `tick`.
+    pub(in crate::operators) fn is_processing(&self) -> bool {
+        matches!(self, Self::Processing(_))
+    }
+
+    /// The time of the rows that come now, where that is not in them.
+    pub(in crate::operators) fn now(&self) -> Option<i64> {
+        match self {
+            Self::Event(_) => None,
+            Self::Processing(time) => Some(time.now),
+        }
+    }
+
+    /// Event time has come to `watermark`. Answers whether that is what windows go by. After a restore the sources' time starts
+    /// anew, and this one stays where it was.
+    pub(in crate::operators) fn advance(&mut self, watermark: Watermark) -> bool {
+        if let Self::Event(reached) = self {
+            *reached = watermark.0.max(*reached);
+        }
+        !self.is_processing()
+    }
+
+    /// The clock shows `time_ms`.
+    pub(in crate::operators) fn tick(&mut self, time_ms: i64) {
+        if let Self::Processing(time) = self {
+            time.tick(time_ms);
+        }
+    }
+
+    /// What the clock will show when windows see `time_ms`.
+    pub(in crate::operators) fn shows_at(&self, time_ms: i64) -> i64 {
+        match self {
+            Self::Event(_) => time_ms,
+            Self::Processing(time) => time.shows_at(time_ms),
+        }
+    }
+
+    /// Nothing comes any more: every window may fire.
+    pub(in crate::operators) fn end(&mut self) {
+        match self {
+            Self::Event(watermark) => *watermark = i64::MAX,
+            Self::Processing(time) => time.now = i64::MAX,
+        }
+    }
+}
+
+impl ProcessingTime {
+    fn tick(&mut self, time_ms: i64) {
+        let since = *self.since.get_or_insert(time_ms);
+        let behind = self.restored.saturating_add(time_ms.saturating_sub(since) / 2);
+        self.now = time_ms.max(behind).max(self.now);
+    }
+
+    fn shows_at(&self, time_ms: i64) -> i64 {
+        match self.since {
+            Some(since) if self.restored > since => {
+                let behind = time_ms.saturating_sub(self.restored).saturating_mul(2).saturating_add(since);
+                behind.min(time_ms)
+            }
+            _ => time_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn restored(at: i64) -> ProcessingTime {
+        ProcessingTime { restored: at, since: None, now: at }
+    }
+
+    #[test]
+    fn a_clock_that_is_right_is_followed() {
+        let mut time = restored(i64::MIN);
+        time.tick(1_000);
+        assert_eq!((time.now, time.shows_at(5_000)), (1_000, 5_000));
+        let mut time = restored(900);
+        time.tick(1_000);
+        assert_eq!((time.now, time.shows_at(5_000)), (1_000, 5_000));
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_is_waited_for_at_half_its_pace() {
+        let mut time = restored(10_000);
+        time.tick(4_000);
+        assert_eq!(time.now, 10_000);
+        time.tick(5_000);
+        assert_eq!(time.now, 10_500);
+        assert_eq!(time.shows_at(11_000), 6_000);
+        time.tick(16_000);
+        assert_eq!((time.now, time.shows_at(16_001)), (16_000, 16_001), "it has come there");
+    }
+
+    proptest! {
+        #[test]
+        fn time_never_goes_back_and_comes_when_it_is_said(
+            at in -100i64..100,
+            ticks in prop::collection::vec(0i64..50, 1..30),
+            ahead in 1i64..200,
+        ) {
+            let (mut time, mut shown) = (restored(at), -50);
+            for tick in ticks {
+                shown += tick;
+                let before = time.now;
+                time.tick(shown);
+                prop_assert!(time.now >= before.max(shown).max(at));
+                let (wanted, mut then) = (time.now + ahead, restored(at));
+                let shows = time.shows_at(wanted);
+                prop_assert!(shows > shown);
+                then.since = time.since;
+                then.tick(shows - 1);
+                prop_assert!(then.now < wanted, "not before {wanted}");
+                then.tick(shows);
+                prop_assert!(then.now >= wanted);
+            }
+        }
+    }
+}
