@@ -7,6 +7,7 @@ mod event_time;
 mod fence;
 mod file;
 mod leak;
+mod order;
 mod progress;
 mod restore;
 mod rocks;
