@@ -4,6 +4,7 @@ mod cases;
 mod clocks;
 mod databases;
 mod exchange;
+mod firings;
 mod functions;
 mod joins;
 mod kill;

@@ -267,6 +267,8 @@ fn check(
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
     #[test]
     fn what_stands_is_what_the_model_gives(deeds in deeds(), window in windows(), mut firing in firings(), keyed in any::<bool>()) {
         if window == WindowSpec::Global {
