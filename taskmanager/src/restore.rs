@@ -3,6 +3,8 @@
 //! Must never know: what a state means. Invariant: no byte is decoded whose length and CRC-32C are not those that were noted.
 
 mod database;
+#[cfg(test)]
+mod round_trip;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use arrow::array::{ArrayRef, Int64Array};
 use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
 use futures::Stream;
 use levada_common::config::RocksdbProfile;
 use levada_common::declaration::Options;
@@ -282,12 +283,19 @@ pub struct TestJobManager {
     pub accepts: Arc<AtomicBool>,
     /// The way down of each TaskManager that registered, in order.
     pub registered: UnboundedReceiver<Down>,
+    served: Served,
 }
+
+/// States that can be fetched, from number `SERVED_FROM` on.
+type Served = Arc<Mutex<Vec<Bytes>>>;
+
+const SERVED_FROM: u64 = 1 << 32;
 
 struct Service {
     told: UnboundedSender<Told>,
     accepts: Arc<AtomicBool>,
     registered: UnboundedSender<Down>,
+    served: Served,
 }
 
 type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -329,9 +337,11 @@ impl Cluster for Service {
         Ok(Response::new(v1::DeclineCheckpointResponse {}))
     }
 
-    /// State n is n bytes of 7 in chunks of 1 MiB; there is no state 0.
+    /// Of what it does not serve, state n is n bytes of 7; all in chunks of 1 MiB. There is no state 0.
     async fn fetch_state(&self, request: Request<v1::FetchStateRequest>) -> Result<Response<Self::FetchStateStream>, Status> {
-        let state = vec![7; request.into_inner().inline_id as usize];
+        let id = request.into_inner().inline_id;
+        let served = id.checked_sub(SERVED_FROM).map(|place| self.served.lock().unwrap()[place as usize].to_vec());
+        let state = served.unwrap_or_else(|| vec![7; id as usize]);
         if state.is_empty() {
             return Err(Status::not_found("no state 0"));
         }
@@ -347,10 +357,18 @@ impl TestJobManager {
         let address = listener.local_addr().unwrap().to_string();
         let ((tell, told), (register, registered)) = (unbounded_channel(), unbounded_channel());
         let accepts = Arc::new(AtomicBool::new(true));
-        let service = Service { told: tell, accepts: Arc::clone(&accepts), registered: register };
+        let served = Served::default();
+        let service = Service { told: tell, accepts: Arc::clone(&accepts), registered: register, served: Arc::clone(&served) };
         let service = ClusterServer::new(service).max_decoding_message_size(64 * 1024 * 1024);
         tokio::spawn(Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)));
-        Self { address, told, accepts, registered }
+        Self { address, told, accepts, registered, served }
+    }
+
+    /// Has these bytes to be fetched; answers their number.
+    pub fn serve(&self, bytes: Bytes) -> u64 {
+        let mut served = self.served.lock().unwrap();
+        served.push(bytes);
+        SERVED_FROM + served.len() as u64 - 1
     }
 
     /// Calls to it, with this frame size.
