@@ -13,8 +13,15 @@ use bytes::Bytes;
 use super::durable::{self, FileSystem, Replace, Wanted, Writing};
 use super::{StorageError, Stored};
 
-/// How the names of files being written begin; no file of a storage has such a name.
+/// How the names of files being written begin; no file of a storage has such a name. A unique number follows, and the name that the
+/// file is to get, where all of that is not too long for a name.
 const TEMPORARY_PREFIX: &str = ".levada-tmp-";
+
+/// Digits of the unique number.
+const UNIQUE_DIGITS: usize = 32;
+
+/// Most bytes of a name on usual file systems.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Files below a directory.
 #[derive(Debug, Clone)]
@@ -68,7 +75,20 @@ impl Files {
         let list = move |path: &Path| {
             let mut files = Vec::new();
             list_below(&root, path, &mut files)?;
+            files.retain(|file| !is_temporary(&file.path));
             Ok(files)
+        };
+        self.run("list", prefix, list).await
+    }
+
+    /// The files below a directory that are being written, or were when their writer was lost: the path that each is to get, where
+    /// its name says it, and its own.
+    pub async fn begun(&self, prefix: &str) -> Result<Vec<(String, String)>, StorageError> {
+        let root = Arc::clone(&self.root);
+        let list = move |path: &Path| {
+            let mut files = Vec::new();
+            list_below(&root, path, &mut files)?;
+            Ok(files.into_iter().filter_map(|file| Some((path_of_temporary(&file.path)?, file.path))).collect())
         };
         self.run("list", prefix, list).await
     }
@@ -88,7 +108,7 @@ impl Files {
         // The thread goes on when this future is dropped.
         let (wanted, _waiting) = Wanted::new();
         let write = move |path: &Path| {
-            let temporary = path.with_file_name(format!("{TEMPORARY_PREFIX}{}", uuid::Uuid::new_v4().simple()));
+            let temporary = temporary_path(path);
             let file = Writing { temporary: &temporary, path, bytes: &bytes, replace };
             durable::write_on(&*fs, &file, &wanted)
         };
@@ -131,7 +151,31 @@ fn remove_all(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     fs.remove_dir(dir)
 }
 
-/// Directories and files that vanish meanwhile are left out, as are names that are no UTF-8: a storage writes none.
+/// The name under which a file is written that is to get `path`.
+fn temporary_path(path: &Path) -> PathBuf {
+    let mut name = format!("{TEMPORARY_PREFIX}{}", uuid::Uuid::new_v4().simple());
+    let wanted = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if name.len() + 1 + wanted.len() <= NAME_BYTES_MAX {
+        name.push('-');
+        name.push_str(wanted);
+    }
+    path.with_file_name(name)
+}
+
+fn is_temporary(path: &str) -> bool {
+    path.rsplit_once('/').map_or(path, |(_, name)| name).starts_with(TEMPORARY_PREFIX)
+}
+
+/// The path that a file being written is to get, where its name says it.
+fn path_of_temporary(path: &str) -> Option<String> {
+    let (folder, name) = path.rsplit_once('/').map_or((None, path), |(folder, name)| (Some(folder), name));
+    let (unique, wanted) = name.strip_prefix(TEMPORARY_PREFIX)?.split_once('-')?;
+    let is_one = unique.len() == UNIQUE_DIGITS && !wanted.is_empty();
+    is_one.then(|| folder.map_or_else(|| wanted.to_owned(), |folder| format!("{folder}/{wanted}")))
+}
+
+/// All files, those being written too. Directories and files that vanish meanwhile are left out, as are names that are no UTF-8: a
+/// storage writes none.
 fn list_below(root: &Path, dir: &Path, files: &mut Vec<Stored>) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
@@ -139,16 +183,37 @@ fn list_below(root: &Path, dir: &Path, files: &mut Vec<Stored>) -> io::Result<()
     };
     for entry in entries {
         let entry = entry?;
-        let is_temporary = entry.file_name().as_encoded_bytes().starts_with(TEMPORARY_PREFIX.as_bytes());
         let metadata = match fs::metadata(entry.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             metadata => metadata?,
         };
         if metadata.is_dir() {
             list_below(root, &entry.path(), files)?;
-        } else if !is_temporary && let Some(path) = entry.path().strip_prefix(root).ok().and_then(Path::to_str) {
+        } else if let Some(path) = entry.path().strip_prefix(root).ok().and_then(Path::to_str) {
             files.push(Stored { path: path.to_owned(), bytes: metadata.len() });
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_written_says_what_it_is_to_be() {
+        for path in ["a", "shared/1-12-0190", "chk-1/a-b c"] {
+            let temporary = temporary_path(Path::new(path)).display().to_string();
+            assert!(is_temporary(&temporary), "{temporary}");
+            assert_eq!(path_of_temporary(&temporary).as_deref(), Some(path));
+        }
+        for (length, says_it) in [(210, true), (211, false), (255, false)] {
+            let temporary = temporary_path(&Path::new("out").join("x".repeat(length))).display().to_string();
+            assert!(temporary.len() <= "out/".len() + NAME_BYTES_MAX && is_temporary(&temporary), "{length}");
+            assert_eq!(path_of_temporary(&temporary).is_some(), says_it, "{length}");
+        }
+        for other in ["a", "shared/.levada-tmp-1", "shared/.levada-tmp-1-a", "shared/.levada-tmp-"] {
+            assert_eq!(path_of_temporary(other), None, "{other}");
+        }
+    }
 }

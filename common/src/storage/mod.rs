@@ -5,6 +5,7 @@
 
 mod error;
 mod files;
+mod leftovers;
 mod location;
 mod objects;
 mod options;
@@ -27,10 +28,11 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 
 pub use error::StorageError;
+pub use leftovers::Leftover;
 pub use location::Location;
 pub use options::{S3Keys, S3Options, StorageOptions};
 pub use retry::{Pauses, retried};
-pub use staged::{Leftover, Staged, StagedWriter, Staging, Upload};
+pub use staged::{Staged, StagedWriter, Staging, Upload};
 
 use files::Files;
 use objects::{Objects, Store};

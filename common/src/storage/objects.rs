@@ -277,11 +277,17 @@ fn unlisted(path: &str) -> object_store::Error {
     object_store::Error::Generic { store: "S3", source: format!("\"{path}\" was listed and is no name").into() }
 }
 
-/// Whether a file's name is one that the HDFS client gives while it writes: `.NAME.tmp.N`.
-pub(super) fn is_temporary(path: &str) -> bool {
-    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    let number = name.strip_prefix('.').and_then(|rest| rest.rsplit_once(".tmp.")).map(|(_, number)| number);
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+/// Whether a file's name is one that the HDFS client gives while it writes.
+fn is_temporary(path: &str) -> bool {
+    path_of_temporary(path).is_some()
+}
+
+/// The path that a file is to get which the HDFS client still writes, under the name `.NAME.tmp.N`.
+pub(super) fn path_of_temporary(path: &str) -> Option<String> {
+    let (folder, name) = path.rsplit_once('/').map_or((None, path), |(folder, name)| (Some(folder), name));
+    let (wanted, number) = name.strip_prefix('.')?.rsplit_once(".tmp.")?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| folder.map_or_else(|| wanted.to_owned(), |folder| format!("{folder}/{wanted}")))
 }
 
 #[cfg(test)]
@@ -296,6 +302,7 @@ mod tests {
         for name in ["a.tmp.1", ".a.tmp.", ".a.tmp.x", ".a", "job/.a.tmp.1/b", ".part.staged"] {
             assert!(!is_temporary(name), "{name}");
         }
+        assert_eq!(path_of_temporary("job/chk-1/.a.b.tmp.12").as_deref(), Some("job/chk-1/a.b"));
     }
 
     #[test]

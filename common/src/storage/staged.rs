@@ -10,7 +10,8 @@ use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStoreExt, RenameOptions, RenameTargetMode};
 use serde::{Deserialize, Serialize};
 
-use super::objects::{Objects, Store, is_temporary};
+use super::leftovers::{Leftover, Place};
+use super::objects::{Objects, Store, path_of_temporary};
 use super::s3::OpenUpload;
 use super::{Storage, StorageError};
 
@@ -47,20 +48,6 @@ pub struct Upload {
     pub id: String,
     /// The parts' tags, in order.
     pub parts: Vec<String>,
-}
-
-/// Something staged by somebody, complete or not.
-#[derive(Debug, Clone)]
-pub struct Leftover {
-    /// The path that it would have got.
-    pub path: String,
-    place: Place,
-}
-
-#[derive(Debug, Clone)]
-enum Place {
-    Upload(OpenUpload),
-    File(String),
 }
 
 /// A staged file that is being written.
@@ -160,12 +147,7 @@ impl Staging {
     pub async fn leftovers(&self, folder: &str, name: &str) -> Result<Vec<Leftover>, StorageError> {
         if let Store::S3(bucket) = &*self.objects.store {
             let prefix = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-            let uploads = self.objects.open_uploads(bucket, &prefix).await?;
-            let leftovers = uploads.into_iter().filter_map(|upload| {
-                let path = self.objects.relative(&upload.key)?.to_owned();
-                Some(Leftover { path, place: Place::Upload(upload) })
-            });
-            return Ok(leftovers.collect());
+            return self.objects.uploads(bucket, &prefix).await;
         }
         let files = self.objects.list_all(folder).await?;
         let leftovers = files.into_iter().filter_map(|file| {
@@ -179,13 +161,7 @@ impl Staging {
 
     /// Takes something away that was staged; fine where it is gone.
     pub async fn remove(&self, leftover: &Leftover) -> Result<(), StorageError> {
-        match (&leftover.place, &*self.objects.store) {
-            (Place::Upload(upload), Store::S3(bucket)) => {
-                self.objects.within("abort", &leftover.path, 0, bucket.abort(upload)).await
-            }
-            (Place::File(path), _) => self.objects.delete(path).await,
-            (Place::Upload(_), _) => Ok(()),
-        }
+        self.objects.remove_leftover(leftover).await
     }
 }
 
@@ -255,10 +231,9 @@ fn staged_path(path: &str) -> String {
 
 /// The path that a staged file, or one that the HDFS client is still writing, is to get.
 fn path_of_staged(path: &str) -> Option<String> {
-    let (folder, mut name) = path.rsplit_once('/').map_or((None, path), |(folder, name)| (Some(folder), name));
-    if is_temporary(name) {
-        name = name.strip_prefix('.')?.rsplit_once(".tmp.")?.0;
-    }
+    let written = path_of_temporary(path);
+    let path = written.as_deref().unwrap_or(path);
+    let (folder, name) = path.rsplit_once('/').map_or((None, path), |(folder, name)| (Some(folder), name));
     let name = name.strip_prefix('.')?.strip_suffix(STAGED)?;
     Some(folder.map_or_else(|| name.to_owned(), |folder| format!("{folder}/{name}")))
 }

@@ -40,8 +40,8 @@ pub(super) async fn delete(
     results.into_iter().collect()
 }
 
-/// Deletes what is in the shared folder and was written before `before`, but for `keep`. Where no one writes there any more and
-/// nothing is kept, the folder goes with all that crashed writes have left.
+/// Deletes what is in the shared folder and was written before `before`, but for `keep`, with what killed writers had begun. Where no one
+/// writes there any more and nothing is kept, the folder goes.
 pub(super) async fn sweep(
     storage: &Storage,
     deletes: &Semaphore,
@@ -56,5 +56,11 @@ pub(super) async fn sweep(
     let listed = retried(deadline, || storage.list(SHARED_FOLDER)).await.map_err(|error| error.to_string())?;
     let is_old = |path: &String| shared_path_writer(path).is_some_and(|writer| before.is_none_or(|before| writer < before));
     let files = listed.into_iter().map(|stored| stored.path).filter(|path| is_old(path) && !keep.contains(path)).collect();
-    delete(storage, deletes, None, files, deadline).await
+    delete(storage, deletes, None, files, deadline).await?;
+    let begun = retried(deadline, || storage.leftovers(SHARED_FOLDER)).await.map_err(|error| error.to_string())?;
+    for leftover in begun.iter().filter(|leftover| is_old(&leftover.path)) {
+        let _permit = deletes.acquire().await.map_err(|error| error.to_string())?;
+        retried(deadline, || storage.remove_leftover(leftover)).await.map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }

@@ -91,6 +91,37 @@ async fn what_killed_tasks_left_is_swept_up() {
 }
 
 #[tokio::test]
+async fn what_a_killed_task_had_begun_is_swept_up_and_what_a_living_one_writes_is_not() {
+    let (seen, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let disk = Disk::new(seen.path());
+    // Two attempts write; power is lost before either has ended.
+    let mut begun = Vec::new();
+    for file in ["shared/1-2-dead", "shared/1-3-alive"] {
+        disk.storage().put(file, Bytes::from_static(b"x")).await.unwrap();
+        begun.push(disk.steps());
+    }
+    let storage = Storage::open(&format!("file://{}", dir.path().display())).unwrap();
+    for (step, file) in begun.into_iter().zip(["dead", "alive"]) {
+        let left = tempfile::tempdir().unwrap();
+        // The last steps are the name and its sync.
+        disk.lose_power(step - 2, left.path(), || true).unwrap();
+        let temporary = all_files(left.path()).into_iter().find(|name| name.contains(".levada-tmp-") && name.ends_with(file));
+        let temporary = temporary.expect("it was being written");
+        std::fs::create_dir_all(dir.path().join("shared")).unwrap();
+        let name = std::path::Path::new(&temporary).file_name().unwrap();
+        std::fs::copy(&temporary, dir.path().join("shared").join(name)).unwrap();
+    }
+    storage.put("shared/1-1-kept", Bytes::from_static(b"x")).await.unwrap();
+    let keep = BTreeSet::from(["shared/1-1-kept".to_owned()]);
+    let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), Some(storage));
+    checkpoints.sweep_shared(Some((Epoch(1), Attempt(3))), keep.clone()).unwrap().await;
+    let left = all_files(dir.path());
+    assert!(left.len() == 2 && left.iter().any(|file| file.ends_with("-1-3-alive")), "{left:?}");
+    checkpoints.sweep_shared(None, keep).unwrap().await;
+    assert_eq!(all_files(dir.path()), [dir.path().join("shared/1-1-kept").display().to_string()]);
+}
+
+#[tokio::test]
 async fn a_savepoint_is_a_folder_that_can_be_moved_and_goes_as_a_whole() {
     let dir = tempfile::tempdir().unwrap();
     let uri = format!("file://{}/sp/savepoint-1", dir.path().display());
