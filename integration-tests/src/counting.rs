@@ -17,12 +17,16 @@ use levada_taskmanager::Builder;
 /// An hour.
 const HOUR_MS: u64 = 3_600_000;
 
-/// Adds the functions: `count` and `count_for_an_hour` (k, v → k, v, n), `number` (the same, as a fold: its rows stay where their
+/// Two seconds.
+const SECONDS_MS: u64 = 2_000;
+
+/// Adds the functions: `count`, `count_for_an_hour` and `count_for_two_seconds` (k, v → k, v, n), `number` (the same, as a fold: its rows stay where their
 /// keys are), `sum` (k, v, n → k, n, total).
 pub fn register(builder: Builder) -> Builder {
     builder
         .keyed_process(counting("count"), |_: &Options| Ok(Count::<0>))
         .keyed_process(counting("count_for_an_hour"), |_: &Options| Ok(Count::<HOUR_MS>))
+        .keyed_process(counting("count_for_two_seconds"), |_: &Options| Ok(Count::<SECONDS_MS>))
         .fold::<Number>(
             FunctionDeclaration::new("number", FunctionKind::Fold)
                 .input("v", LogicalType::Int64)
@@ -51,6 +55,23 @@ fn summing() -> FunctionDeclaration {
         .output("total", LogicalType::Int64)
 }
 
+/// Adds to the number of each row's key what `of_row` says; what that comes to, row by row.
+pub(crate) fn add_up(
+    number: &ValueState<i64>,
+    rows: usize,
+    ctx: &mut KeyedContext<'_>,
+    of_row: impl Fn(usize) -> i64,
+) -> Result<Vec<i64>, FunctionError> {
+    let mut numbers = Vec::with_capacity(rows);
+    for row in 0..rows {
+        ctx.enter(row);
+        let sum = number.get(ctx)?.copied().unwrap_or(0) + of_row(row);
+        number.set(ctx, sum)?;
+        numbers.push(sum);
+    }
+    Ok(numbers)
+}
+
 /// Numbers the rows of each key. Its state lives for `TTL_MS` milliseconds of processing time; 0 = for ever.
 struct Count<const TTL_MS: u64>;
 
@@ -70,13 +91,7 @@ impl<const TTL_MS: u64> KeyedProcessFunction for Count<TTL_MS> {
         ctx: &mut KeyedContext<'_>,
         out: &mut Output,
     ) -> Result<(), FunctionError> {
-        let mut numbers = Vec::with_capacity(rows.len());
-        for row in 0..rows.len() {
-            ctx.enter(row);
-            let number = count.get(ctx)?.copied().unwrap_or(0) + 1;
-            count.set(ctx, number)?;
-            numbers.push(number);
-        }
+        let numbers = add_up(count, rows.len(), ctx, |_| 1)?;
         out.columns(vec![rows.array("k")?.clone(), rows.array("v")?.clone(), Arc::new(Int64Array::from(numbers))])
     }
 }
@@ -115,13 +130,7 @@ impl KeyedProcessFunction for Sum {
         out: &mut Output,
     ) -> Result<(), FunctionError> {
         let values = rows.array("v")?.as_primitive::<Int64Type>().values().clone();
-        let mut totals = Vec::with_capacity(rows.len());
-        for (row, value) in values.iter().enumerate() {
-            ctx.enter(row);
-            let total = sum.get(ctx)?.copied().unwrap_or(0) + value;
-            sum.set(ctx, total)?;
-            totals.push(total);
-        }
+        let totals = add_up(sum, rows.len(), ctx, |row| values[row])?;
         out.columns(vec![rows.array("k")?.clone(), rows.array("n")?.clone(), Arc::new(Int64Array::from(totals))])
     }
 }

@@ -17,6 +17,7 @@ use levada_state::descriptor::{
 };
 use levada_taskmanager::Builder;
 
+use crate::counting::add_up;
 use crate::nodes::rmw::{key, second};
 
 /// Kinds of state, by the names of their functions.
@@ -120,13 +121,7 @@ impl KeyedProcessFunction for Value {
         ctx: &mut KeyedContext<'_>,
         out: &mut Output,
     ) -> Result<(), FunctionError> {
-        let mut x = Vec::with_capacity(rows.len());
-        for row in 0..rows.len() {
-            ctx.enter(row);
-            let value = count.get(ctx)?.copied().unwrap_or(0) + 1;
-            count.set(ctx, value)?;
-            x.push(value);
-        }
+        let x = add_up(count, rows.len(), ctx, |_| 1)?;
         give(out, rows, x)
     }
 
