@@ -172,12 +172,15 @@ fn columns(columns: &[Column]) -> String {
     format!("({})", columns.join(", "))
 }
 
-/// What becomes of entries where a state has a time to live now and had none, or the other way round: both can be restored.
+/// What becomes of entries where a state has a time to live now and had none, the other way round, or by another clock: all can be
+/// restored.
 fn changed_life(planned: &PlannedState, found: &BTreeMap<&Uid, States<'_>>) -> Option<String> {
     let handle = found.get(&planned.uid)?.get(planned.name.as_str())?.first()?;
-    let what = match (handle.schema.ttl, planned.schema.ttl) {
+    let (had, has) = (handle.schema.ttl, planned.schema.ttl);
+    let what = match (had.is_some(), has.is_some()) {
         (false, true) => "begins to expire: the life of what it has begins with the restore",
         (true, false) => "ceases to expire: what it has stays",
+        (true, true) if !had.reads_as(has) => "expires by another clock: the life of what it has begins anew with the restore",
         (true, true) | (false, false) => return None,
     };
     Some(format!("state \"{}\" of operator \"{}\" {what}", planned.name, planned.uid))

@@ -72,8 +72,76 @@ pub struct StateSchema {
     pub map_key: Vec<Column>,
     /// The columns of a value.
     pub values: Vec<Column>,
-    /// Whether its entries carry the time of their last touch and expire.
-    pub ttl: bool,
+    /// Whether its entries carry the time of their last touch and expire, and by which clock.
+    pub ttl: Stamps,
+}
+
+/// The times of their last touch that entries carry where they expire.
+///
+/// In JSON `false`, `true` where the clock was not noted, or its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(from = "WrittenStamps", into = "WrittenStamps")]
+pub enum Stamps {
+    /// None: entries stay.
+    #[default]
+    None,
+    /// Times of a clock that was not noted, as release 0.1 wrote them.
+    Unnoted,
+    /// Processing time.
+    Processing,
+    /// Event time.
+    Event,
+}
+
+impl Stamps {
+    /// Whether entries have one.
+    pub fn is_some(self) -> bool {
+        self != Self::None
+    }
+
+    /// Whether entries written with these can be read as ones with `wanted` as they are: stamps of another clock mean nothing.
+    pub fn reads_as(self, wanted: Self) -> bool {
+        match (self, wanted) {
+            (Self::Processing, Self::Event) | (Self::Event, Self::Processing) => false,
+            (had, wanted) => had.is_some() == wanted.is_some(),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WrittenStamps {
+    Flag(bool),
+    Clock(WrittenClock),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenClock {
+    Processing,
+    Event,
+}
+
+impl From<WrittenStamps> for Stamps {
+    fn from(written: WrittenStamps) -> Self {
+        match written {
+            WrittenStamps::Flag(false) => Self::None,
+            WrittenStamps::Flag(true) => Self::Unnoted,
+            WrittenStamps::Clock(WrittenClock::Processing) => Self::Processing,
+            WrittenStamps::Clock(WrittenClock::Event) => Self::Event,
+        }
+    }
+}
+
+impl From<Stamps> for WrittenStamps {
+    fn from(stamps: Stamps) -> Self {
+        match stamps {
+            Stamps::None => Self::Flag(false),
+            Stamps::Unnoted => Self::Flag(true),
+            Stamps::Processing => Self::Clock(WrittenClock::Processing),
+            Stamps::Event => Self::Clock(WrittenClock::Event),
+        }
+    }
 }
 
 /// A state as a function declares it before anything runs: what a TaskManager tells of its functions when it registers, and
@@ -93,5 +161,31 @@ impl StateDeclaration {
     pub fn schema(&self, keys: &[Column]) -> StateSchema {
         let keys = if self.kind.is_keyed() { keys.to_vec() } else { Vec::new() };
         StateSchema { keys, ..self.schema.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_written_so_that_old_ones_are_read() {
+        let written = [Stamps::None, Stamps::Unnoted, Stamps::Processing, Stamps::Event];
+        for (stamps, json) in written.into_iter().zip(["false", "true", "\"processing\"", "\"event\""]) {
+            assert_eq!(serde_json::to_string(&stamps).expect("JSON"), json);
+            assert_eq!(serde_json::from_str::<Stamps>(json).expect("stamps"), stamps);
+        }
+        assert!(serde_json::from_str::<Stamps>("\"other\"").is_err());
+    }
+
+    #[test]
+    fn stamps_of_another_clock_are_not_read() {
+        use Stamps::{Event, None, Processing, Unnoted};
+        for same in [None, Unnoted, Processing, Event] {
+            assert!(same.reads_as(same));
+        }
+        assert!(Unnoted.reads_as(Event) && Unnoted.reads_as(Processing));
+        assert!(!Event.reads_as(Processing) && !Processing.reads_as(Event));
+        assert!(!None.reads_as(Event) && !Processing.reads_as(None));
     }
 }

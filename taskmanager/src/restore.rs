@@ -19,10 +19,12 @@ use levada_common::fault::{Failure, Fault, Retry};
 use levada_common::ids::{AttemptId, TaskId, Uid};
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::Plan;
+use levada_common::state_schema::Stamps;
 use levada_common::storage::{Storage, StorageError, retried};
 use levada_engine::operator::RestoredState;
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::{KEY_GROUP_COLUMN, decode_range, groups_by_key, verify};
+use levada_state::row_codec::restamped;
 use levada_state_rocksdb::TaskDatabases;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -69,6 +71,8 @@ pub struct Restorer {
     own_directory: Option<String>,
     permits: Semaphore,
     directories: Mutex<HashMap<String, Arc<Storage>>>,
+    /// The clock by which each state expires now.
+    clocks: HashMap<(Uid, String), Stamps>,
 }
 
 impl Restorer {
@@ -81,7 +85,8 @@ impl Restorer {
         own_directory: Option<String>,
     ) -> Arc<Self> {
         let (permits, directories) = (Semaphore::new(FETCHES_MAX), Mutex::default());
-        Arc::new(Self { attempt, plan, job_manager, databases, own_directory, permits, directories })
+        let clocks = plan.states().into_iter().map(|state| ((state.uid, state.name), state.schema.ttl)).collect();
+        Arc::new(Self { attempt, plan, job_manager, databases, own_directory, permits, directories, clocks })
     }
 
     /// What `task` had: the states of one name are put together in the order in which they are given. `waker` wakes the task.
@@ -94,7 +99,7 @@ impl Restorer {
         });
         let mut restored = Restored::default();
         for (state, batches) in futures::future::try_join_all(fetched).await? {
-            restored.add(&state, batches);
+            restored.add(&state, self.readable(&state, batches));
         }
         self.restore_databases(task, in_databases, waker, &mut restored).await?;
         Ok(restored)
@@ -116,6 +121,12 @@ impl Restorer {
         let max_parallelism = self.plan.max_parallelism;
         let decoded = tokio::task::spawn_blocking(move || decode_checked(&state, bytes, range, max_parallelism)).await;
         decoded.map_err(|error| Failure::internal(format!("decoding a state failed: {error}")))?
+    }
+
+    /// The rows of a state as it is now: stamps of another clock mean nothing to it.
+    fn readable(&self, state: &RestoreState, batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
+        let clock = self.clocks.get(&(state.uid.clone(), state.name.clone())).copied().unwrap_or_default();
+        batches.into_iter().map(|batch| restamped(batch, state.schema.ttl, clock)).collect()
     }
 
     fn directory(&self, uri: &str) -> Result<Arc<Storage>, StorageError> {

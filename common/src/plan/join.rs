@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::StateKind;
-use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
+use crate::state_schema::{Stamps, StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
 /// Which rows of a join go out.
@@ -233,7 +233,7 @@ impl JoinSpec {
                 shape: StateShape::Rows,
                 keys: keys.iter().filter_map(key).collect(),
                 values: others.chain(mark).collect(),
-                ttl: self.ttl_ms().is_some(),
+                ttl: if self.ttl_ms().is_some() { Stamps::Processing } else { Stamps::None },
                 ..StateSchema::default()
             },
         }

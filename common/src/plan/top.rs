@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::OrderSpec;
 use crate::checkpoint::StateKind;
-use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
+use crate::state_schema::{Stamps, StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
 /// The best rows of each key. The output has the input's columns, and the place behind them where it is asked for.
@@ -55,7 +55,7 @@ impl TopSpec {
                 shape: StateShape::Rows,
                 keys: self.keys.iter().filter_map(key).collect(),
                 values: others.cloned().chain([arrival]).collect(),
-                ttl: self.ttl_ms.is_some(),
+                ttl: if self.ttl_ms.is_some() { Stamps::Processing } else { Stamps::None },
                 ..StateSchema::default()
             },
         }

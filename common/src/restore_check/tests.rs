@@ -15,7 +15,7 @@ use crate::plan::{
     WindowSpec, WindowTime,
 };
 use crate::planned_state::{SPLITS, TRANSACTIONS, WATERMARK};
-use crate::state_schema::StateShape;
+use crate::state_schema::{Stamps, StateShape};
 use crate::types::{LogicalType, StreamSchema};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/restore-report.txt");
@@ -235,16 +235,16 @@ fn what_is_dropped_is_left_out_and_named() {
 /// Case G46.
 #[test]
 fn a_time_to_live_may_come_and_go() {
-    let expiring = |on: bool| {
+    let expiring = |ttl: Stamps| {
         let mut snapshot = snapshot(&old());
-        for handle in snapshot.tasks.iter_mut().flat_map(|task| &mut task.states) {
-            handle.schema = Arc::new(StateSchema { ttl: on && handle.name == "panes", ..(*handle.schema).clone() });
+        for handle in snapshot.tasks.iter_mut().flat_map(|task| &mut task.states).filter(|handle| handle.name == "panes") {
+            handle.schema = Arc::new(StateSchema { ttl, ..(*handle.schema).clone() });
         }
         snapshot
     };
-    let restorable = check(&expiring(true), &old(), &[]).expect("fits");
+    let restorable = check(&expiring(Stamps::Event), &old(), &[]).expect("fits");
     assert_eq!(restorable.notes, ["state \"panes\" of operator \"sums\" ceases to expire: what it has stays"]);
-    assert_eq!(check(&expiring(false), &old(), &[]).expect("fits").notes, Vec::<String>::new());
+    assert_eq!(check(&expiring(Stamps::None), &old(), &[]).expect("fits").notes, Vec::<String>::new());
 }
 
 #[test]

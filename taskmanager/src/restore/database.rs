@@ -122,7 +122,7 @@ impl Restorer {
                     });
                     read.map(|()| batches).map_err(|error| error.to_failure())
                 });
-                restored.add(&state, batches.await?);
+                restored.add(&state, self.readable(&state, batches.await?));
             }
             if let Err(error) = tokio::fs::remove_dir_all(&folder).await {
                 tracing::warn!(path = %folder.display(), %error, "a fetched database stays behind until the task starts");

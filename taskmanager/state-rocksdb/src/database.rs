@@ -147,7 +147,7 @@ impl Database {
         let max_parallelism = self.description().max_parallelism;
         let had = self.description().state(name).cloned();
         let family = match &had {
-            Some(had) if had.schema.ttl == schema.ttl => had.family.clone(),
+            Some(had) if had.schema.ttl.reads_as(schema.ttl) => had.family.clone(),
             Some(had) => self.add_family(&format!("{}+", had.family))?,
             None => self.add_family(name)?,
         };

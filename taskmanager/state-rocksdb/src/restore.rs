@@ -279,22 +279,22 @@ fn write_within(database: &Database, generation: &mut Generation, groups: KeyGro
     Ok(entries)
 }
 
-/// Moves the entries of a state that begins or ceases to expire into its new family.
+/// Moves the entries of a state that begins or ceases to expire, or does so by another clock, into its new family.
 ///
 /// Errors: `Read`, `Write`.
 pub fn rewrite_family(database: &Database, had: &DescribedState, family: &Family, touched_at_ms: i64) -> Result<(), ColdError> {
     let everything = KeyGroupRange { start: 0, end: u16::MAX };
-    let touched_at_ms = family.layout.schema().ttl.then_some(touched_at_ms);
+    let wanted = family.layout.schema().ttl;
     let fail = |error: rocksdb::Error| database.read_error(&had.name, Arc::new(error));
     let copied = copy_bytes(database, family, &mut |visit| {
         let mut converted = Vec::new();
         each_entry(&database.db, &had.family, everything, &fail, &mut |key, value| {
             converted.clear();
             converted.extend_from_slice(value);
-            RowLayout::convert_ttl(&mut converted, had.schema.ttl, touched_at_ms);
+            RowLayout::convert_stamp(&mut converted, had.schema.ttl, wanted, touched_at_ms);
             visit(key, &converted)
         })
     })?;
-    tracing::info!(operator = %database.uid, state = had.name, entries = copied, expires = family.layout.schema().ttl, "a state was rewritten");
+    tracing::info!(operator = %database.uid, state = had.name, entries = copied, expires = wanted.is_some(), "a state was rewritten");
     database.drop_family(&had.family)
 }

@@ -172,7 +172,7 @@ impl ColdStore for RocksdbStore {
 
     fn expire(&mut self, state: ColdStateId, expiry: ColdExpiry) {
         let family = self.family(state);
-        if family.layout.schema().ttl {
+        if family.layout.schema().ttl.is_some() {
             Database::expire(family, expiry.expired_until_ms);
         }
     }

@@ -132,10 +132,10 @@ mod tests {
     async fn another_type_is_told_and_not_compared() {
         let mut after = Written::counts();
         let mut schema = (*after[0].meta.schema).clone();
-        schema.ttl = true;
+        schema.ttl = levada_common::state_schema::Stamps::Event;
         after[0].meta.schema = std::sync::Arc::new(schema);
         let (same, text) = diffed(&Written::counts(), &after).await;
-        assert!(!same && text.contains("other type   counts/panes") && text.contains("; expires"), "{text}");
+        assert!(!same && text.contains("other type   counts/panes") && text.contains("; expires by event time"), "{text}");
     }
 
     #[test]

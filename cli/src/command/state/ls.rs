@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use levada_common::checkpoint::{Handle, StateHandle, TaskSnapshot};
-use levada_common::state_schema::StateSchema;
+use levada_common::state_schema::{Stamps, StateSchema};
 use levada_common::types::Column;
 use levada_connectors::formats::ndjson::timestamp_text;
 use serde_json::{Value, json};
@@ -99,8 +99,11 @@ pub fn schema_text(schema: &StateSchema) -> String {
     if !schema.values.is_empty() {
         parts.push(format!("holds {}", columns(&schema.values)));
     }
-    if schema.ttl {
-        parts.push("expires".into());
+    match schema.ttl {
+        Stamps::None => {}
+        Stamps::Unnoted => parts.push("expires".into()),
+        Stamps::Processing => parts.push("expires by processing time".into()),
+        Stamps::Event => parts.push("expires by event time".into()),
     }
     parts.join("; ")
 }

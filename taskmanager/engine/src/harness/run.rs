@@ -69,7 +69,9 @@ impl HarnessRun {
                 heap_budget: Arc::clone(&budget),
                 cold: cold.clone(),
             };
-            let restored = snapshot.map(|snapshot| snapshot.of(subtask, harness.parallelism)).unwrap_or_default();
+            let restored = snapshot
+                .map(|snapshot| snapshot.of(subtask, harness.parallelism, &harness.function.declaration().states))
+                .unwrap_or_default();
             operator.open(&context, restored)?;
             subtasks.push(operator);
         }

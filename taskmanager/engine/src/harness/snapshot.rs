@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
+use levada_common::state_schema::{Stamps, StateDeclaration};
 use levada_state::format::with_groups;
+use levada_state::row_codec::restamped;
 use levada_state::snapshot::StatePart;
 
 use super::HarnessError;
@@ -15,7 +17,15 @@ use crate::operator::RestoredState;
 #[derive(Debug, Clone)]
 pub struct HarnessSnapshot {
     pub(super) checkpoint: u64,
-    states: BTreeMap<String, (StateKind, Vec<Vec<RecordBatch>>)>,
+    states: BTreeMap<String, HarnessState>,
+}
+
+#[derive(Debug, Clone)]
+struct HarnessState {
+    kind: StateKind,
+    stamps: Stamps,
+    /// The rows of each instance.
+    parts: Vec<Vec<RecordBatch>>,
 }
 
 impl HarnessSnapshot {
@@ -25,29 +35,32 @@ impl HarnessSnapshot {
 
     /// The states by name, each with its rows as a checkpoint has them, whichever instance they come from.
     pub fn states(&self) -> impl Iterator<Item = (&str, Vec<RecordBatch>)> {
-        self.states.iter().map(|(name, (_, parts))| (name.as_str(), parts.iter().flatten().cloned().collect()))
+        self.states.iter().map(|(name, state)| (name.as_str(), state.parts.iter().flatten().cloned().collect()))
     }
 
     /// Takes a state of one instance.
     pub(super) fn take(&mut self, part: StatePart, max_parallelism: u32) -> Result<(), HarnessError> {
-        let (name, kind) = (part.meta.name.clone(), part.meta.kind);
+        let (name, kind, stamps) = (part.meta.name.clone(), part.meta.kind, part.meta.schema.ttl);
         let failed = || HarnessError::Snapshot { state: name.clone() };
         let (_, pieces) = part.into_pieces().map_err(|_| failed())?;
         let batches = pieces.collect::<Result<Vec<_>, _>>().map_err(|_| failed())?;
         let keyed = |batch: RecordBatch| if kind.is_keyed() { with_groups(&batch, max_parallelism) } else { batch };
         let batches = batches.into_iter().map(keyed).collect();
-        self.states.entry(name).or_insert_with(|| (kind, Vec::new())).1.push(batches);
+        self.states.entry(name).or_insert_with(|| HarnessState { kind, stamps, parts: Vec::new() }).parts.push(batches);
         Ok(())
     }
 
-    /// What falls to one instance. Keyed states go whole to each, which takes its key groups; lists are cut into even parts.
-    pub(super) fn of(&self, subtask: u32, parallelism: u32) -> Vec<RestoredState> {
-        let states = self.states.iter().map(|(name, (kind, parts))| {
+    /// What falls to one instance. Keyed states go whole to each, which takes its key groups; lists are cut into even parts. Stamps of
+    /// another clock than that of `declared` mean nothing.
+    pub(super) fn of(&self, subtask: u32, parallelism: u32, declared: &[StateDeclaration]) -> Vec<RestoredState> {
+        let states = self.states.iter().map(|(name, HarnessState { kind, stamps, parts })| {
             let batches: Vec<RecordBatch> = match kind {
                 StateKind::OperatorList => share(parts, subtask as usize, parallelism as usize),
                 StateKind::OperatorBroadcast => parts[subtask as usize % parts.len()].clone(),
                 _ => parts.iter().flatten().cloned().collect(),
             };
+            let now = declared.iter().find(|state| state.name == *name).map_or(Stamps::None, |state| state.schema.ttl);
+            let batches = batches.into_iter().map(|batch| restamped(batch, *stamps, now)).collect();
             RestoredState { name: name.clone(), kind: *kind, batches }
         });
         states.collect()

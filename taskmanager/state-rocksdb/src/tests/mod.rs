@@ -11,9 +11,10 @@ use arrow::datatypes::TimestampMillisecondType;
 use levada_common::config::RocksdbProfile;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::{Stamps, StateSchema};
 use levada_state::cold::contract::{self, MAX_PARALLELISM, Pair, TOUCHED_AT_MS, all_rows, compare_snapshots, states};
 use levada_state::cold::{Addresses, Change, ColdExpiry, ColdStateId, ColdStore, ColdStores, Scope, Within};
-use levada_state::row_codec::RowBytes;
+use levada_state::row_codec::{RowBytes, TTL_COLUMN};
 use levada_state::snapshot::DatabaseSnapshot;
 
 use crate::generation::Generation;
@@ -242,26 +243,31 @@ fn a_database_is_read_for_another_backend() {
 }
 
 #[test]
-fn a_state_begins_and_ceases_to_expire() {
+fn a_state_begins_and_ceases_to_expire_and_changes_the_clock() {
     let dir = tempfile::tempdir().unwrap();
     let shared = rocksdb(dir.path(), "a");
     let (name, plain) = states().swap_remove(0);
-    let expiring = Arc::new(levada_common::state_schema::StateSchema { ttl: true, ..(*plain).clone() });
+    let [by_event, by_processing] =
+        [Stamps::Event, Stamps::Processing].map(|ttl| Arc::new(StateSchema { ttl, ..(*plain).clone() }));
     let mut databases = task(&shared, "first", all(), MAX_PARALLELISM);
     let (pair, [mut taken, _]) = filled(&databases, 5);
     let before = all_rows(taken.as_ref(), name).unwrap();
     drop(pair);
-    for (turn, schema) in [&expiring, &plain, &plain, &expiring].into_iter().enumerate() {
+    // Where the clock is another one what was touched by the old one was touched now.
+    let turns = [(&by_event, 0), (&plain, 1), (&plain, 2), (&by_processing, 3), (&by_processing, 3), (&by_event, 5)];
+    for (turn, (schema, touched_at)) in turns.into_iter().enumerate() {
         let next = task(&shared, &format!("turn-{turn}"), all(), MAX_PARALLELISM);
         let fetched = fetch(taken.as_ref(), &next, 0);
         next.restore(&uid(), &[fetched], &names()).unwrap();
         let mut restored = store(&next);
-        let state = restored.open_state(name, schema, 42).unwrap();
+        let state = restored.open_state(name, schema, turn as i64).unwrap();
         let everything = Scope { groups: all(), within: Within::Any };
         let rows: Vec<_> = restored.scan(state, everything).unwrap().collect::<Result<_, _>>().unwrap();
         for (rows, had) in rows.iter().zip(&before) {
             assert_eq!(rows.columns()[..3], had.columns()[..3], "turn {turn}");
-            assert_eq!(rows.num_columns(), if schema.ttl { 4 } else { 3 });
+            assert_eq!(rows.num_columns(), if schema.ttl.is_some() { 4 } else { 3 });
+            let stamps = rows.column_by_name(TTL_COLUMN).map(|stamps| stamps.as_primitive::<TimestampMillisecondType>());
+            assert!(stamps.is_none_or(|stamps| stamps.values().iter().all(|stamp| *stamp == touched_at)), "turn {turn}");
         }
         assert_eq!(rows.len(), before.len());
         taken = restored.begin_snapshot();

@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMillisecondArray}
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
-use levada_common::state_schema::{StateSchema, StateShape};
+use levada_common::state_schema::{Stamps, StateSchema, StateShape};
 use levada_common::types::{Column, LogicalType};
 
 use super::memory::MemoryColdStore;
@@ -34,8 +34,12 @@ pub fn states() -> Vec<(&'static str, Arc<StateSchema>)> {
     let text = || column("name", LogicalType::String);
     let values = vec![column("value", LogicalType::Int64), column("note", LogicalType::String)];
     let value = StateSchema { values: values.clone(), ..state(StateShape::Value, vec![number()]) };
-    let windows =
-        StateSchema { windowed: true, ttl: true, values: values.clone(), ..state(StateShape::Reducing, vec![text(), number()]) };
+    let windows = StateSchema {
+        windowed: true,
+        ttl: Stamps::Event,
+        values: values.clone(),
+        ..state(StateShape::Reducing, vec![text(), number()])
+    };
     let map =
         StateSchema { map_key: vec![column("page", LogicalType::String)], values, ..state(StateShape::Map, vec![number()]) };
     let list = StateSchema {

@@ -6,7 +6,7 @@ use std::fmt;
 use arrow::array::{Array, ArrayRef};
 use arrow::util::display::array_value_to_string;
 use levada_common::checkpoint::StateKind;
-use levada_common::state_schema::{StateDeclaration, StateSchema, StateShape};
+use levada_common::state_schema::{Stamps, StateDeclaration, StateSchema, StateShape};
 
 use super::{BindError, MAP_KEY_COLUMN, Ttl, VALUE_COLUMN};
 use crate::types::{StateType, TypeError};
@@ -65,7 +65,7 @@ impl Signature {
         if ttl.is_some_and(|ttl| ttl.ttl_ms == 0) {
             return Err(BindError::Ttl { name: self.declaration.name });
         }
-        self.declaration.schema.ttl = ttl.is_some();
+        self.declaration.schema.ttl = ttl.map_or(Stamps::None, |ttl| ttl.time.stamps());
         self.ttl = ttl;
         Ok(self)
     }

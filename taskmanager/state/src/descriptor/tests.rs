@@ -64,7 +64,7 @@ fn a_recorder_has_the_states_in_the_order_of_binding() {
             ("offsets", StateKind::OperatorUnion, StateShape::List),
         ]
     );
-    assert!(states[1].schema.ttl && !states[0].schema.ttl);
+    assert!(states[1].schema.ttl.is_some() && !states[0].schema.ttl.is_some());
     let columns = |columns: &[Column]| columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>();
     assert_eq!(columns(&states[1].schema.map_key), ["map_key"]);
     assert_eq!(columns(&states[1].schema.values), ["value.0", "value.1"]);

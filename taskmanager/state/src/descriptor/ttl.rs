@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use levada_common::human::HumanDuration;
+use levada_common::state_schema::Stamps;
 
 /// Which clock decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,6 +17,16 @@ pub enum TtlTime {
     Processing,
     /// Event time: a stamp is the time of the row that touched the entry, and now is the watermark.
     Event,
+}
+
+impl TtlTime {
+    /// The stamps of a state by this clock.
+    pub fn stamps(self) -> Stamps {
+        match self {
+            Self::Processing => Stamps::Processing,
+            Self::Event => Stamps::Event,
+        }
+    }
 }
 
 /// What touches an entry.

@@ -236,7 +236,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     fn barrier_span(&self, row: u32, cell: &C) -> Span {
         let to = cell.barrier_len(self.frozen.epoch);
         let from = match self.frozen.expired_up_to {
-            Some(time) if self.stamp_of(row) != super::piece::STAMP_UNKNOWN => {
+            Some(time) if self.stamp_of(row) != super::piece::UNTOUCHED => {
                 if !C::IS_LIST && self.stamp_of(row) <= time {
                     to
                 } else {
@@ -250,7 +250,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     fn stamp_of(&self, row: u32) -> i64 {
         let stamp = self.stamps.as_ref().and_then(|stamps| stamps.get(row as usize));
-        stamp.copied().unwrap_or(super::piece::STAMP_UNKNOWN)
+        stamp.copied().unwrap_or(super::piece::UNTOUCHED)
     }
 
     fn save_next(&mut self, keys: &KeyIndex, items: usize) -> Result<(), TypeError> {

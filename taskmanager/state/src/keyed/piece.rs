@@ -7,18 +7,15 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 
 use crate::key_index::KeyIndex;
-use crate::row_codec::{Addresses, namespace_type};
+use crate::row_codec::{Addresses, STAMP_UNKNOWN, namespace_type};
 use crate::rows::Rows;
 use crate::types::{StateType, StateWriter, TypeError};
 
 use super::at::Namespace;
 
-/// The stamp of an entry that was restored from a snapshot without stamps: it is touched when it is first looked at. The least
-/// of all, so that any touch is later.
-pub(super) const STAMP_UNKNOWN: i64 = i64::MIN;
-
-/// `STAMP_UNKNOWN` as it is stored: the greatest of all, so that no one takes it for expired.
-pub(super) const STAMP_UNKNOWN_STORED: i64 = i64::MAX;
+/// The stamp in a table of an entry of which no touch is known: the least of all, so that any touch is later. What snapshots have
+/// for it is `row_codec::STAMP_UNKNOWN`.
+pub(super) const UNTOUCHED: i64 = i64::MIN;
 
 /// Items after which a piece is sent.
 pub(super) const PIECE_ITEMS_MAX: usize = 8192;
@@ -78,7 +75,7 @@ impl<M: StateType, T: StateType> PieceBuilder<M, T> {
         }
         self.values.push(item);
         if self.has_stamps {
-            self.stamps.push(if stamp == STAMP_UNKNOWN { STAMP_UNKNOWN_STORED } else { stamp });
+            self.stamps.push(if stamp == UNTOUCHED { STAMP_UNKNOWN } else { stamp });
         }
         self.bytes += if M::ON_HEAP { owner.map_key.heap_bytes() } else { size_of::<M>() };
         self.bytes += if T::ON_HEAP { item.heap_bytes() } else { size_of::<T>() };

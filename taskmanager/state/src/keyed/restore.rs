@@ -5,14 +5,14 @@ use arrow::datatypes::{Int64Type, TimestampMillisecondType};
 use arrow::record_batch::RecordBatch;
 use levada_common::types::Column;
 
-use crate::row_codec::{INDEX_COLUMN, NAMESPACE_COLUMN, TTL_COLUMN};
+use crate::row_codec::{INDEX_COLUMN, NAMESPACE_COLUMN, STAMP_UNKNOWN, TTL_COLUMN};
 use crate::types::{StateReader, StateType};
 
 use super::at::{At, Namespace};
 use super::cell::Cell;
 use super::clock::Clock;
 use super::error::{StateError, StateResult};
-use super::piece::{STAMP_UNKNOWN, STAMP_UNKNOWN_STORED};
+use super::piece::UNTOUCHED;
 use super::row_index::RowIndex;
 use super::table::{Table, TableInfo};
 use crate::bits::Bits;
@@ -69,7 +69,7 @@ impl RestoredRows<'_> {
     fn stamps(&self, info: &TableInfo) -> Vec<i64> {
         let column = self.batch.column_by_name(TTL_COLUMN).filter(|_| info.ttl.is_some());
         let column = column.and_then(|column| column.as_primitive_opt::<TimestampMillisecondType>());
-        let known = |stamp: &i64| if *stamp == STAMP_UNKNOWN_STORED { STAMP_UNKNOWN } else { *stamp };
+        let known = |stamp: &i64| if *stamp == STAMP_UNKNOWN { UNTOUCHED } else { *stamp };
         column.map_or_else(Vec::new, |stamps| stamps.values().iter().map(known).collect())
     }
 
@@ -132,7 +132,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
                 let found = if C::IS_LIST { format!("element {expected} of a list after {len}") } else { "a key twice".into() };
                 return Err(refuse(&self.info, format!("its snapshot has {found}")));
             }
-            let stamp = stamps.get(at).copied().unwrap_or(STAMP_UNKNOWN);
+            let stamp = stamps.get(at).copied().unwrap_or(UNTOUCHED);
             self.heap_bytes += cell.restore(values.get(at), self.stamps.is_some().then_some(stamp));
             self.entries += usize::from(len == 0);
             if let Some(stamps) = &mut self.stamps {

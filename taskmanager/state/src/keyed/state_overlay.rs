@@ -6,12 +6,12 @@ use levada_common::keys::KeyGroupRange;
 use crate::cold::{Addresses, ColdExpiry, Phase, Scope, Within};
 use crate::descriptor::StateId;
 use crate::format::KEY_PREFIX;
+use crate::row_codec::STAMP_UNKNOWN;
 use crate::rows::Rows;
 
 use super::cold_rows::ColdRows;
 use super::error::StateResult;
 use super::overlay::{failed, store_failed};
-use super::piece::STAMP_UNKNOWN_STORED;
 use super::restore::RestoredRows;
 use super::state::{CLEANED_ROWS, KeyedState, SAVED_ROWS_MAX};
 use super::table::TableInfo;
@@ -40,7 +40,7 @@ impl KeyedState {
                 continue;
             }
             let TableInfo { name, schema, ttl, .. } = rows.info();
-            let touched_at_ms = ttl.and_then(|ttl| self.at.clock.known(ttl.time)).unwrap_or(STAMP_UNKNOWN_STORED);
+            let touched_at_ms = ttl.and_then(|ttl| self.at.clock.known(ttl.time)).unwrap_or(STAMP_UNKNOWN);
             let opened = overlay.write_back.store().open_state(&name.state, schema, touched_at_ms);
             let state = opened.map_err(|source| failed(name, source))?;
             let restored = overlay.scan(name, state, Scope { groups, within: Within::Any })?.next();

@@ -14,12 +14,11 @@ use levada_common::types::Column;
 use crate::cold::{Change, Phase};
 use crate::descriptor::StateId;
 use crate::format::KEY_PREFIX;
-use crate::row_codec::TTL_COLUMN;
+use crate::row_codec::{STAMP_UNKNOWN, TTL_COLUMN};
 use crate::snapshot::{Contents, StateMeta, StatePart, pieces};
 
 use super::error::{StateError, StateName, StateResult};
 use super::overlay::store_failed;
-use super::piece::STAMP_UNKNOWN_STORED;
 use super::restore::RestoredRows;
 use super::state::KeyedState;
 use super::table::TableInfo;
@@ -183,7 +182,7 @@ fn stored(info: &TableInfo, batch: &RecordBatch) -> StateResult<RecordBatch> {
     let column = |name: &String| match batch.column_by_name(name) {
         Some(column) => Ok(Arc::clone(column)),
         None if name == TTL_COLUMN => {
-            Ok(Arc::new(TimestampMillisecondArray::from_value(STAMP_UNKNOWN_STORED, batch.num_rows())) as ArrayRef)
+            Ok(Arc::new(TimestampMillisecondArray::from_value(STAMP_UNKNOWN, batch.num_rows())) as ArrayRef)
         }
         None => Err(refuse(format!("its snapshot has no column \"{name}\""))),
     };

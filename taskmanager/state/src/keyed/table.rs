@@ -18,7 +18,7 @@ use super::cell::{Cell, List};
 use super::cold_rows::ColdRows;
 use super::error::{StateError, StateName};
 use super::frozen::Frozen;
-use super::piece::STAMP_UNKNOWN;
+use super::piece::UNTOUCHED;
 use super::row_index::RowIndex;
 
 /// What a table is of.
@@ -226,7 +226,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         if row as usize >= self.cells.len() {
             self.cells.grow_to(row as usize + 1, C::empty);
             if let Some(stamps) = &mut self.stamps {
-                stamps.grow_to(row as usize + 1, || STAMP_UNKNOWN);
+                stamps.grow_to(row as usize + 1, || UNTOUCHED);
             }
         }
     }
@@ -266,7 +266,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
                 self.save_copy(row);
             }
             self.stamp(at, row);
-            let stamp = self.stamps.as_ref().map_or(STAMP_UNKNOWN, |stamps| stamps[row as usize]);
+            let stamp = self.stamps.as_ref().map_or(UNTOUCHED, |stamps| stamps[row as usize]);
             let cell = &mut self.cells[row as usize];
             let living = ttl.expired_up_to(at.clock.now(ttl.time)).map_or(0, |time| cell.first_after(time));
             cell.touch_from(living, stamp);
@@ -279,7 +279,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     pub(super) fn is_expired(&mut self, at: &At, row: u32) -> bool {
         let (Some(ttl), Some(stamps)) = (self.info.ttl, &mut self.stamps) else { return false };
         let Some(stamp) = stamps.get_mut(row as usize) else { return false };
-        if *stamp == STAMP_UNKNOWN {
+        if *stamp == UNTOUCHED {
             *stamp = at.clock.now(ttl.time);
             let stamp = *stamp;
             self.cells[row as usize].touch_from(0, stamp);
@@ -291,7 +291,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     /// As `is_expired`, for one who only looks.
     pub(super) fn has_expired(&self, at: &At, row: u32) -> bool {
         let (Some(ttl), Some(stamps)) = (self.info.ttl, &self.stamps) else { return false };
-        let stamp = stamps.get(row as usize).copied().filter(|stamp| *stamp != STAMP_UNKNOWN);
+        let stamp = stamps.get(row as usize).copied().filter(|stamp| *stamp != UNTOUCHED);
         stamp.is_some_and(|stamp| ttl.is_expired(stamp, at.clock.now(ttl.time)))
     }
 
@@ -321,7 +321,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     /// The row belongs to a new entry, whose life begins with its first touch.
     pub(super) fn forget_stamp(&mut self, row: u32) {
         if let Some(stamps) = &mut self.stamps {
-            stamps[row as usize] = STAMP_UNKNOWN;
+            stamps[row as usize] = UNTOUCHED;
         }
     }
 

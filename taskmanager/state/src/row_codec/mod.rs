@@ -17,11 +17,11 @@ mod write;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, TimestampMillisecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::{KeyEncoder, KeyGroupRange, key_group, key_groups, key_hash};
-use levada_common::state_schema::{StateSchema, StateShape};
+use levada_common::state_schema::{Stamps, StateSchema, StateShape};
 
 use crate::format::KEY_PREFIX;
 use write::ValueWriter;
@@ -39,6 +39,13 @@ pub const INDEX_COLUMN: &str = "_index";
 
 /// The column of an entry's last touch where the state expires: TIMESTAMP, not null.
 pub const TTL_COLUMN: &str = "_ttl";
+
+/// The stamp in snapshots of an entry of which no touch is known: it is touched when it is first looked at. The greatest of all, so
+/// that no one takes it for expired.
+pub const STAMP_UNKNOWN: i64 = i64::MAX;
+
+/// Bytes of a stamp before a value, with its mark.
+const STAMP_BYTES: usize = 9;
 
 /// Bytes of a window in a key, with its mark.
 const WINDOW_BYTES: usize = 17;
@@ -60,6 +67,18 @@ pub struct Addresses {
     pub rows: usize,
 }
 
+/// The rows of a state that was stamped by `had` for one that is by `wanted`: of another clock's stamps no touch is known. The column
+/// stays, which says that elements of lists may be missing.
+pub fn restamped(rows: RecordBatch, had: Stamps, wanted: Stamps) -> RecordBatch {
+    let Ok(at) = rows.schema().index_of(TTL_COLUMN) else { return rows };
+    if had.reads_as(wanted) || !wanted.is_some() {
+        return rows;
+    }
+    let mut columns = rows.columns().to_vec();
+    columns[at] = Arc::new(TimestampMillisecondArray::from_value(STAMP_UNKNOWN, rows.num_rows()));
+    RecordBatch::try_new(rows.schema(), columns).expect("a column of the same type and length")
+}
+
 /// How a state's entries are laid out, as columns and as bytes.
 ///
 /// Shape of the columns: `key.<name>` ..., `namespace` where it has windows, the map key's columns or `_index`, the values'
@@ -79,7 +98,7 @@ impl RowLayout {
         let index = (schema.shape == StateShape::List).then(|| Field::new(INDEX_COLUMN, DataType::Int64, false));
         let below = schema.map_key.iter().map(|column| Field::new(&column.name, column.ty.to_arrow(), true));
         let values = schema.values.iter().map(|column| column.to_field());
-        let ttl = schema.ttl.then(|| Field::new(TTL_COLUMN, DataType::Timestamp(TimeUnit::Millisecond, None), false));
+        let ttl = schema.ttl.is_some().then(|| Field::new(TTL_COLUMN, DataType::Timestamp(TimeUnit::Millisecond, None), false));
         let columns: Vec<Field> = keys.chain(namespace).chain(index).chain(below).chain(values).chain(ttl).collect();
         Self { columns: Arc::new(Schema::new(columns)), schema, max_parallelism }
     }
@@ -210,23 +229,25 @@ impl RowLayout {
     /// When the entry with this value was touched last; `None` where the value does not begin with a time.
     #[inline]
     pub fn touched_at(value: &[u8]) -> Option<i64> {
-        match value.split_first_chunk::<9>() {
+        match value.split_first_chunk::<STAMP_BYTES>() {
             Some(([1, time @ ..], _)) => Some(i64::from_le_bytes(*time)),
             _ => None,
         }
     }
 
-    /// Gives a value the time of its last touch, or takes it away, where a state begins or ceases to expire: `had` says whether
-    /// the value has one, `touched_at_ms` whether it shall, and which where it had none.
-    pub fn convert_ttl(value: &mut Vec<u8>, had: bool, touched_at_ms: Option<i64>) {
-        match touched_at_ms {
-            Some(time) if !had => {
-                let mut bytes = [1; 9];
-                bytes[1..].copy_from_slice(&time.to_le_bytes());
-                value.splice(0..0, bytes);
-            }
-            None if had => drop(value.drain(..9.min(value.len()))),
-            _ => {}
+    /// Gives a value the time of its last touch, takes it away, or replaces it, where a state begins or ceases to expire or does
+    /// so by another clock. Where what it had cannot be read as what it shall have it was touched at `touched_at_ms`.
+    pub fn convert_stamp(value: &mut Vec<u8>, had: Stamps, wanted: Stamps, touched_at_ms: i64) {
+        if had.reads_as(wanted) {
+            return;
+        }
+        if had.is_some() {
+            value.drain(..STAMP_BYTES.min(value.len()));
+        }
+        if wanted.is_some() {
+            let mut bytes = [1; STAMP_BYTES];
+            bytes[1..].copy_from_slice(&touched_at_ms.to_le_bytes());
+            value.splice(0..0, bytes);
         }
     }
 

@@ -61,7 +61,7 @@ impl RowReader {
             index: is_list.then(Vec::new),
             below: readers(below..values, Place::Key),
             values: readers(values..values + schema.values.len(), Place::Value),
-            ttl: schema.ttl.then(|| Reader::new(&fields[fields.len() - 1], Place::Value)),
+            ttl: schema.ttl.is_some().then(|| Reader::new(&fields[fields.len() - 1], Place::Value)),
             rows: 0,
         }
     }

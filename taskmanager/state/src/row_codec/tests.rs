@@ -4,6 +4,7 @@ use arrow::array::{
 };
 use arrow::compute::take_record_batch;
 use levada_common::keys::is_key_type;
+use levada_common::state_schema::Stamps;
 use levada_common::types::{Column, LogicalType};
 use proptest::prelude::*;
 
@@ -49,7 +50,7 @@ fn the_bytes_of_a_windowed_entry_are_golden() {
         windowed: true,
         map_key: vec![column("page", LogicalType::Int32)],
         values: vec![column("n", LogicalType::Int64), column("rate", LogicalType::Float32)],
-        ttl: true,
+        ttl: Stamps::Processing,
     });
     let windows = Namespaces::column(&[Some(Window { end: 10, start: -1 }), None]);
     let rows = batch(
@@ -265,6 +266,7 @@ fn any_state() -> impl Strategy<Value = (RowLayout, RecordBatch)> {
                 types.into_iter().enumerate().map(|(at, ty)| column(&format!("{prefix}{at}"), ty)).collect()
             };
             let map_key = if shape == StateShape::Map { named("m", map_key) } else { Vec::new() };
+            let ttl = if ttl { Stamps::Event } else { Stamps::None };
             let schema = StateSchema { shape, keys: named("k", keys), windowed, map_key, values: named("v", values), ttl };
             let layout = layout(schema);
             let columns: Vec<_> = layout.columns().fields().iter().map(|field| layout_column(&layout, field, rows)).collect();
@@ -358,4 +360,19 @@ proptest! {
         let (of_part, of_copy) = (written(&layout, &part), written(&layout, &copied));
         prop_assert!(of_part.0.iter().eq(of_copy.0.iter()) && of_part.1.iter().eq(of_copy.1.iter()));
     }
+}
+
+#[test]
+fn stamps_of_another_clock_count_as_unknown() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let stamps: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![10, 20]));
+    let rows = RecordBatch::try_from_iter([("n", Arc::clone(&numbers)), (TTL_COLUMN, stamps)]).expect("columns");
+    let unknown = restamped(rows.clone(), Stamps::Event, Stamps::Processing);
+    let stamps = unknown[TTL_COLUMN].as_primitive::<arrow::datatypes::TimestampMillisecondType>();
+    assert_eq!((stamps.values().to_vec(), &unknown["n"]), (vec![STAMP_UNKNOWN; 2], &numbers));
+    for (had, wanted) in [(Stamps::Event, Stamps::Event), (Stamps::Unnoted, Stamps::Event), (Stamps::Processing, Stamps::None)] {
+        assert_eq!(restamped(rows.clone(), had, wanted), rows, "{had:?} to {wanted:?}");
+    }
+    let without = rows.project(&[0]).expect("a column");
+    assert_eq!(restamped(without.clone(), Stamps::None, Stamps::Event), without);
 }

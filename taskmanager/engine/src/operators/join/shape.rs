@@ -77,7 +77,11 @@ impl Side {
             |column: &Column| given.batch_index(&column.name).ok_or_else(|| format!("no column \"{}\"", column.name));
         let places = input.columns.iter().map(place_given).collect::<Result<Vec<_>, _>>()?;
         let unique = join.unique(side).map(|unique| unique.iter().map(place).collect::<Result<Vec<_>, _>>()).transpose()?;
-        let ttl = declaration.schema.ttl.then(|| Field::new(TTL_COLUMN, DataType::Timestamp(TimeUnit::Millisecond, None), false));
+        let ttl = declaration
+            .schema
+            .ttl
+            .is_some()
+            .then(|| Field::new(TTL_COLUMN, DataType::Timestamp(TimeUnit::Millisecond, None), false));
         let key = |at: &usize| {
             Field::new(format!("{KEY_PREFIX}{}", arrow.field(*at).name()), arrow.field(*at).data_type().clone(), true)
         };

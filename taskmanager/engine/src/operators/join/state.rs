@@ -16,7 +16,7 @@ use super::shape::{Shape, Side};
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
 use crate::operators::event_time::{restored_watermark, watermark_part};
-use crate::operators::rows::{Marks, RowBuffer};
+use crate::operators::rows::{Marks, RowBuffer, restored_since};
 
 /// Appends the pieces of a pane's rows.
 pub(super) fn save(side: &Side, rows: &RowBuffer, marks: Option<&Marks>, pieces: &mut Vec<RecordBatch>) {
@@ -91,11 +91,10 @@ fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
     let mut columns: Vec<Option<ArrayRef>> = vec![None; side.input.fields().len()];
     let (mut since, mut marks) = (None, None);
     for (at, field) in side.pieces.fields().iter().enumerate() {
-        let column = restored_column(batch, field)?;
         match side.saved.get(at) {
-            Some(place) => columns[*place] = Some(Arc::clone(column)),
-            None if field.name() == TTL_COLUMN => since = Some(Arc::clone(column)),
-            None => marks = Some(column.as_boolean().clone()),
+            Some(place) => columns[*place] = Some(Arc::clone(restored_column(batch, field)?)),
+            None if field.name() == TTL_COLUMN => since = Some(restored_since(batch, field)?),
+            None => marks = Some(restored_column(batch, field)?.as_boolean().clone()),
         }
     }
     let columns = columns.into_iter().collect::<Option<Vec<_>>>().ok_or("a column of the input is not saved")?;

@@ -17,4 +17,4 @@ pub(super) use lists::RowLists;
 pub(super) use marks::Marks;
 pub(super) use part::Part;
 pub(super) use saving::Saving;
-pub(super) use sweep::Sweep;
+pub(super) use sweep::{Sweep, restored_since};

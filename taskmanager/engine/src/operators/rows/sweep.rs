@@ -2,10 +2,15 @@
 //!
 //! A row is kept for at least its time to live, and is gone a round later at the latest. Must never know a clock: it is told.
 
-use arrow::array::AsArray;
-use arrow::datatypes::TimestampMillisecondType;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, TimestampMillisecondArray};
+use arrow::datatypes::{Field, TimestampMillisecondType};
+use arrow::record_batch::RecordBatch;
+use levada_state::row_codec::STAMP_UNKNOWN;
 
 use super::RowHeap;
+use crate::operator::restored_column;
 
 /// Rounds in a time to live.
 const ROUNDS_PER_TTL: i64 = 16;
@@ -17,6 +22,8 @@ const BLOCKS_PER_CALL: usize = 4;
 #[derive(Debug)]
 pub(in crate::operators) struct Sweep {
     ttl_ms: i64,
+    /// The first time that it was told: rows of which it is not known since when they stand do so since then.
+    first_ms: Option<i64>,
     now_ms: i64,
     /// The next block of a round that goes on.
     next: Option<usize>,
@@ -27,7 +34,7 @@ pub(in crate::operators) struct Sweep {
 impl Sweep {
     /// For rows that live so long, at least a millisecond.
     pub(in crate::operators) fn new(ttl_ms: i64) -> Self {
-        Self { ttl_ms: ttl_ms.max(1), now_ms: i64::MIN, next: None, due_ms: i64::MIN }
+        Self { ttl_ms: ttl_ms.max(1), first_ms: None, now_ms: i64::MIN, next: None, due_ms: i64::MIN }
     }
 
     /// What processing time is, which never goes back.
@@ -51,6 +58,7 @@ impl Sweep {
     /// Processing time is `time_ms`. Answers the blocks, of `blocks`, to be looked through now.
     fn tick(&mut self, time_ms: i64, blocks: usize) -> std::ops::Range<usize> {
         self.now_ms = self.now_ms.max(time_ms);
+        self.first_ms.get_or_insert(self.now_ms);
         if self.next.is_none() && self.now_ms >= self.due_ms {
             self.due_ms = self.now_ms.saturating_add((self.ttl_ms / ROUNDS_PER_TTL).max(1));
             self.next = Some(0);
@@ -68,7 +76,18 @@ impl Sweep {
 
     /// Whether a row that came at `since_ms` has lived its time.
     fn is_over(&self, since_ms: i64) -> bool {
+        let since_ms = if since_ms == STAMP_UNKNOWN { self.first_ms.unwrap_or(since_ms) } else { since_ms };
         since_ms.saturating_add(self.ttl_ms) <= self.now_ms
+    }
+}
+
+/// Since when the rows of a restored batch stand; where they had no time to live that is not known.
+///
+/// Errors: the column is of another type, in words.
+pub(in crate::operators) fn restored_since(batch: &RecordBatch, field: &Field) -> Result<ArrayRef, String> {
+    match batch.column_by_name(field.name()) {
+        Some(_) => restored_column(batch, field).cloned(),
+        None => Ok(Arc::new(TimestampMillisecondArray::from_value(STAMP_UNKNOWN, batch.num_rows()))),
     }
 }
 
@@ -87,5 +106,14 @@ mod tests {
         assert_eq!(seen, (0..10).collect::<Vec<_>>());
         assert_eq!((sweep.tick(100, 10), sweep.next_tick()), (0..4, 101));
         assert!(!sweep.is_over(-1_499) && sweep.is_over(-1_500));
+    }
+
+    #[test]
+    fn a_row_of_unknown_age_lives_from_the_first_time_on() {
+        let mut sweep = Sweep::new(100);
+        for (time, is_over) in [(1_000, false), (1_099, false), (1_100, true)] {
+            sweep.tick(time, 1);
+            assert_eq!(sweep.is_over(STAMP_UNKNOWN), is_over, "at {time}");
+        }
     }
 }

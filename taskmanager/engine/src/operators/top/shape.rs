@@ -17,7 +17,7 @@ use levada_state::snapshot::StateMeta;
 
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
-use crate::operators::rows::Part;
+use crate::operators::rows::{Part, restored_since};
 
 /// A top-N, resolved against its input.
 pub(super) struct Shape {
@@ -174,10 +174,10 @@ impl Shape {
         let mut columns: Vec<ArrayRef> = self.input.fields().iter().map(nothing).collect();
         let mut stamps = Vec::new();
         for (at, field) in self.pieces.fields().iter().enumerate() {
-            let column = restored_column(batch, field)?;
             match self.kept.get(at) {
-                Some(place) => columns[*place] = Arc::clone(column),
-                None => stamps.push(Arc::clone(column)),
+                Some(place) => columns[*place] = Arc::clone(restored_column(batch, field)?),
+                None if field.name() == TTL_COLUMN => stamps.push(restored_since(batch, field)?),
+                None => stamps.push(Arc::clone(restored_column(batch, field)?)),
             }
         }
         Ok(RestoredRows { columns, stamps })

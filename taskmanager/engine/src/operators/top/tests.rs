@@ -228,6 +228,35 @@ fn a_restored_top_n_goes_on_as_if_nothing_had_been() {
     }
 }
 
+/// Case G46.
+#[test]
+fn a_time_to_live_is_switched_on_and_off_across_restores() {
+    let of_ttl = |ttl_ms| TopSpec {
+        keys: vec!["k".into()],
+        order: Vec::new(),
+        newest_wins: false,
+        limit: 1,
+        place: None,
+        changelog_full: false,
+        ttl_ms,
+    };
+    let row = |id| (1, None, String::new(), id);
+    let mut without = Rig::new(&of_ttl(None), Vec::new(), everything());
+    without.process(&[row(1)]);
+    let mut with = Rig::new(&of_ttl(Some(1_600)), without.snapshot(|_| {}), everything());
+    with.operator.tick(1_000_000).unwrap();
+    with.process(&[row(2)]);
+    with.operator.tick(1_001_500).unwrap();
+    with.process(&[row(3)]);
+    assert!(with.rows().is_empty(), "the row that was restored stands for its time");
+    let mut again = Rig::new(&of_ttl(None), with.snapshot(|_| {}), everything());
+    again.process(&[row(4)]);
+    assert!(again.rows().is_empty(), "it stands for good");
+    with.operator.tick(1_001_700).unwrap();
+    with.process(&[row(5)]);
+    assert_eq!(with.rows(), [(1, 0, 5)]);
+}
+
 #[test]
 fn a_key_comes_again_when_its_time_to_live_is_over() {
     let top = TopSpec {

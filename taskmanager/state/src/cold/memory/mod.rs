@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
-use levada_common::state_schema::StateSchema;
+use levada_common::state_schema::{Stamps, StateSchema};
 
 use super::{
     Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, Loaded, Scan, Scope, Seal, Window, find_namespaces,
@@ -86,11 +86,11 @@ impl MemoryColdStore {
         let (mut restored, (from, to)) = (Entries::new(), RowLayout::group_bounds(self.groups));
         for snapshot in &self.restored {
             let (mut keys, mut values) = (RowBytes::new(), RowBytes::new());
-            let mut had_ttl = schema.ttl;
+            let mut had = schema.ttl;
             let visited = snapshot.rows(name, &mut |rows| {
-                had_ttl = rows.column_by_name(TTL_COLUMN).is_some();
-                let had = RowLayout::new(Arc::new(StateSchema { ttl: had_ttl, ..schema.clone() }), self.max_parallelism);
-                had.write(&rows, &mut keys, &mut values).expect("the restore check compared the columns");
+                had = rows.column_by_name(TTL_COLUMN).map_or(Stamps::None, |_| Stamps::Unnoted);
+                let layout = RowLayout::new(Arc::new(StateSchema { ttl: had, ..schema.clone() }), self.max_parallelism);
+                layout.write(&rows, &mut keys, &mut values).expect("the restore check compared the columns");
                 ControlFlow::Continue(())
             });
             match visited {
@@ -99,7 +99,7 @@ impl MemoryColdStore {
             }
             for (key, value) in keys.iter().zip(values.iter()).filter(|(key, _)| (*key >= &from[..]) && (*key < &to[..])) {
                 let mut value = value.to_vec();
-                RowLayout::convert_ttl(&mut value, had_ttl, schema.ttl.then_some(touched_at_ms));
+                RowLayout::convert_stamp(&mut value, had, schema.ttl, touched_at_ms);
                 restored.insert(key.to_vec(), value);
             }
         }
@@ -178,9 +178,9 @@ impl ColdStore for MemoryColdStore {
         let layout = RowLayout::new(Arc::clone(schema), self.max_parallelism);
         if let Some(place) = self.states.iter().position(|state| state.name == name) {
             let state = &mut self.states[place];
-            let had_ttl = state.layout.schema().ttl;
+            let had = state.layout.schema().ttl;
             for value in state.entries.values_mut() {
-                RowLayout::convert_ttl(value, had_ttl, schema.ttl.then_some(touched_at_ms));
+                RowLayout::convert_stamp(value, had, schema.ttl, touched_at_ms);
             }
             state.layout = layout;
             return Ok(ColdStateId(place as u32));
@@ -291,7 +291,7 @@ impl ColdStore for MemoryColdStore {
 
     fn expire(&mut self, state: ColdStateId, expiry: ColdExpiry) {
         let state = &mut self.states[state.0 as usize];
-        if state.layout.schema().ttl {
+        if state.layout.schema().ttl.is_some() {
             state.entries.retain(|_, value| RowLayout::touched_at(value).is_none_or(|at| at > expiry.expired_until_ms));
         }
     }

@@ -251,6 +251,29 @@ fn a_restored_join_goes_on_as_if_nothing_had_been() {
     }
 }
 
+/// Case G46.
+#[test]
+fn a_time_to_live_is_switched_on_and_off_across_restores() {
+    let of_ttl = |ttl_ms| Case { kind: JoinKind::Inner, changelogs: [false, false], ttl_ms };
+    let opened = |ttl_ms, restored| Rig::new(of_ttl(ttl_ms), restored, KeyGroupRange::all(MAX_PARALLELISM));
+    let meets = |rig: &mut Rig, time: i64| {
+        rig.sum.clear();
+        rig.process(0, &[(RowKind::Insert, (Some(1), time, time))]);
+        rig.sum.len()
+    };
+    let mut without = opened(None, Vec::new());
+    without.process(1, &[(RowKind::Insert, (Some(1), 0, 20))]);
+    let mut with = opened(Some(1_600), without.snapshot(|_| {}));
+    with.operator.tick(1_000_000).unwrap();
+    assert_eq!(meets(&mut with, 1), 1);
+    with.operator.tick(1_001_500).unwrap();
+    assert_eq!(meets(&mut with, 2), 1, "the row that was restored stands for its time");
+    let mut again = opened(None, with.snapshot(|_| {}));
+    assert_eq!(meets(&mut again, 3), 1, "it stands for good");
+    with.operator.tick(1_001_700).unwrap();
+    assert_eq!(meets(&mut with, 4), 0);
+}
+
 #[test]
 fn rows_live_for_their_time_and_are_forgotten_without_a_word() {
     let case = Case { kind: JoinKind::Left, changelogs: [false, true], ttl_ms: Some(1_600) };
