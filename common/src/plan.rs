@@ -312,6 +312,9 @@ impl ProcessSpec {
     /// The state that holds timers of event time.
     pub const EVENT_TIMERS: &str = "_timers.event";
 
+    /// The state that holds how far event time had come, where the function has keys.
+    pub const WATERMARK: &str = "_watermark";
+
     /// The state that holds timers of processing time.
     pub const PROCESSING_TIMERS: &str = "_timers.processing";
 

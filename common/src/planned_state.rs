@@ -4,7 +4,7 @@
 
 use crate::checkpoint::StateKind;
 use crate::ids::{Uid, VertexId};
-use crate::plan::{AggregateSpec, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, Vertex};
+use crate::plan::{AggregateSpec, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, ProcessSpec, Vertex};
 use crate::state_schema::StateSchema;
 
 /// Name of a source's positions.
@@ -86,7 +86,11 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
             Vec::new()
         }
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
-        OperatorKind::Process(spec) => spec.states().into_iter().map(|state| (state.name, state.kind, state.schema)).collect(),
+        OperatorKind::Process(spec) => {
+            let watermark = (ProcessSpec::WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());
+            let states = spec.states().into_iter().map(|state| (state.name, state.kind, state.schema));
+            states.chain((!spec.keys.is_empty()).then_some(watermark)).collect()
+        }
         OperatorKind::Join(spec) => of_join(spec, operator),
         OperatorKind::Top(spec) => {
             let state = spec.state(&operator.input);

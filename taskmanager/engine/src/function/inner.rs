@@ -88,9 +88,14 @@ impl Inner {
         self.tell_time();
     }
 
-    /// Event time has come to `watermark`.
+    /// How far event time has come.
+    pub(crate) fn watermark(&self) -> Watermark {
+        self.watermark
+    }
+
+    /// Event time has come to `watermark`; sources that were restored may say an earlier one again.
     pub(crate) fn set_watermark(&mut self, watermark: Watermark) {
-        self.watermark = watermark;
+        self.watermark = self.watermark.max(watermark);
         self.tell_time();
     }
 

@@ -23,7 +23,7 @@ use levada_state::snapshot::StatePart;
 use crate::error::EngineError;
 use crate::function::{FiredTimers, Function, FunctionContext, FunctionError, Functions, Inner, Output, Rows, TimerKind};
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::event_times;
+use crate::operators::event_time::{event_times, restored_time, time_part};
 use guard::guarded;
 
 /// Most timers that a function gets at once.
@@ -128,8 +128,11 @@ impl Running {
 }
 
 impl Operator for Process {
-    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        let watermark = restored_time(&self.spec.uid, ProcessSpec::WATERMARK, &mut restored)?;
         let mut inner = states::open(&self.spec.uid, &self.process, context, self.function.as_mut())?;
+        // Else what had expired would be there again until time is told.
+        inner.set_watermark(Watermark(watermark));
         states::restore(&self.spec.uid, &mut inner, context, restored)?;
         let own = FunctionContext {
             uid: self.spec.uid.clone(),
@@ -219,7 +222,12 @@ impl Operator for Process {
         let failed = self.failed();
         let (function, Running { inner, .. }) = self.parts();
         guarded(|| function.snapshot(inner)).map_err(&failed)?;
-        inner.snapshot(checkpoint, finished).map_err(&failed)
+        let mut parts = inner.snapshot(checkpoint, finished).map_err(&failed)?;
+        let Watermark(watermark) = inner.watermark();
+        if !finished && !self.keys.is_empty() && watermark > i64::MIN {
+            parts.extend(time_part(&self.spec.uid, ProcessSpec::WATERMARK, watermark));
+        }
+        Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
