@@ -234,7 +234,7 @@ pub fn databases_in(folder: &Path) -> Databases {
         owner: uuid::Uuid::new_v4().to_string(),
         memory_bytes: 64 << 20,
         profile: RocksdbProfile::Default,
-        open_files: Some(4096),
+        open_files: Some(1 << 16),
     })
 }
 

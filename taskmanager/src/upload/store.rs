@@ -153,6 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn both_limits_are_kept_to_the_byte() {
+        for (each_max, sum_max, expected) in [
+            (100, 1_000, [true, true]),
+            (99, 1_000, [true, false]),
+            (101, 1_000, [true, true]),
+            (1_000, 150, [true, true]),
+            (1_000, 149, [true, false]),
+            (1_000, 151, [true, true]),
+        ] {
+            assert_eq!(inline(&[50, 100], each_max, sum_max), expected, "{each_max}, {sum_max}");
+        }
+    }
+
+    #[test]
     fn every_state_is_inline_or_in_one_file() {
         let mut rng = StdRng::seed_from_u64(7);
         for _ in 0..500 {

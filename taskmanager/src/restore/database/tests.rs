@@ -45,13 +45,15 @@ impl Rig {
     async fn new() -> Self {
         let (dir, job_manager) = (tempfile::tempdir().unwrap(), TestJobManager::start().await);
         let databases = Arc::new(databases_in(&dir.path().join("data")));
-        let settings = Self::settings(&dir, BackendKind::Rocksdb);
+        let uploads = Self::uploads(Self::settings(&dir, BackendKind::Rocksdb), &job_manager, &databases);
+        Self { dir, job_manager, databases, uploads }
+    }
+
+    fn uploads(settings: JobSettings, job_manager: &TestJobManager, databases: &Databases) -> Arc<Uploads> {
         let plan = Arc::new(plan(settings, "end", "collect"));
         let destination = Destination::of(attempt(1).job, &plan.settings, FRAME).unwrap();
         let pool = tokio::runtime::Handle::current();
-        let uploads =
-            Uploads::new(attempt(1), plan, job_manager.calls(FRAME), destination, Arc::clone(databases.traffic()), pool);
-        Self { dir, job_manager, databases, uploads }
+        Uploads::new(attempt(1), plan, job_manager.calls(FRAME), destination, Arc::clone(databases.traffic()), pool)
     }
 
     fn settings(dir: &tempfile::TempDir, backend: BackendKind) -> JobSettings {
@@ -212,6 +214,25 @@ async fn what_was_written_for_nothing_goes_and_is_never_referred_to() {
     let there: BTreeSet<String> = rig.files("shared").into_iter().map(|name| format!("shared/{name}")).collect();
     assert_eq!(there, shared_files(&one).union(&three).cloned().collect());
     assert!(rig.files("chk-2").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_inline_threshold_of_a_database_is_kept_to_the_byte() {
+    let mut rig = Rig::new().await;
+    let databases = rig.restore(BackendKind::Rocksdb, &[]).await.unwrap().databases.unwrap();
+    let mut store = open(&databases);
+    write(store.as_mut(), 0, 0..100);
+    let first = rig.snapshot(store.as_mut(), 1).await;
+    let Handle::Database { files, .. } = &first[0].handle else { panic!("{:?}", first[0]) };
+    let tables: u64 = files.iter().filter(|file| file.is_shared()).map(|file| file.length).sum();
+    for (checkpoint, (threshold, is_inline)) in [(tables + 1, true), (tables, true), (tables - 1, false)].into_iter().enumerate()
+    {
+        let settings = JobSettings { inline_threshold_bytes: threshold, ..Rig::settings(&rig.dir, BackendKind::Rocksdb) };
+        rig.uploads = Rig::uploads(settings, &rig.job_manager, &rig.databases);
+        let states = rig.snapshot(store.as_mut(), 2 + checkpoint as u64).await;
+        let is_database = states.iter().all(|state| matches!(state.handle, Handle::Database { .. }));
+        assert_eq!(is_database, !is_inline, "{threshold} of {tables}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

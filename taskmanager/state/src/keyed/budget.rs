@@ -76,3 +76,24 @@ impl Drop for HeapShare {
         self.budget.charge(self.bytes, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_kept_to_the_byte() {
+        let budget = Arc::new(HeapBudget::new(1_000));
+        let (mut one, mut other) = (HeapShare::new(Arc::clone(&budget)), HeapShare::new(Arc::clone(&budget)));
+        assert!(one.set(600));
+        for (bytes, is_within) in [(399, true), (400, true), (401, false), (400, true)] {
+            assert_eq!(other.set(bytes), is_within, "{bytes}");
+            assert_eq!(budget.used(), 600 + bytes);
+        }
+        drop(one);
+        assert_eq!(budget.used(), 400);
+        assert!(other.set(1_000) && !other.set(1_001));
+        drop(other);
+        assert_eq!(budget.used(), 0);
+    }
+}

@@ -1,15 +1,9 @@
-//! What goes through the round trip: a state of every type, in four operators of one vertex.
+//! The functions that go through the round trip: a state of every type that a function can have.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use levada_common::function::{FunctionDeclaration, FunctionKind};
-use levada_common::ids::Uid;
-use levada_common::plan::{
-    AggregateCall, AggregateFunction as Call, AggregatePhase, AggregateSpec, BadRecordPolicy, OperatorKind, OperatorSpec,
-    OrderSpec, ProcessSpec, WindowSpec,
-};
-use levada_common::types::{Column, LogicalType, StreamSchema};
+use levada_common::types::LogicalType;
 use levada_engine::function::{
     BroadcastProcessFunction, FiredTimers, FlatMapContext, FlatMapFunction, FunctionContext, FunctionError, Functions,
     KeyedContext, Output, RegisteredFunction, Rows,
@@ -22,34 +16,21 @@ use levada_state::descriptor::{
 use levada_state::keyed::Namespace;
 use levada_state::operator_state::{Checkpointed, Variables};
 
-/// The operators, in their order; all take [`input`].
-pub const EVERYTHING: &str = "everything";
-pub const LISTS: &str = "lists";
-pub const RUNNING: &str = "running";
-pub const PANES: &str = "panes";
+use super::specs::WINDOW_MS;
 
-/// Milliseconds of a window.
-pub const WINDOW_MS: i64 = 200;
+/// Has keyed states, timers and a broadcast map.
+pub const EVERYTHING: &str = "everything";
+
+/// Has lists and variables of its own.
+pub const LISTS: &str = "lists";
 
 /// How long a remark lives, in milliseconds of processing time.
 const REMARK_MS: u64 = 5_000;
 
-fn columns(columns: &[(&str, LogicalType)]) -> Vec<Column> {
-    columns.iter().map(|(name, ty)| Column::new(*name, ty.clone(), false)).collect()
-}
+/// How long a word and a visit live, in milliseconds of event time.
+const WORD_MS: u64 = 400;
 
-/// Key, value, time.
-pub fn input() -> StreamSchema {
-    let columns = columns(&[("k", LogicalType::String), ("v", LogicalType::Int64), ("t", LogicalType::Int64)]);
-    StreamSchema { event_time: Some("t".into()), ..StreamSchema::append(columns) }
-}
-
-/// What is broadcast.
-pub fn rates() -> StreamSchema {
-    StreamSchema::append(columns(&[("name", LogicalType::String), ("rate", LogicalType::Int64)]))
-}
-
-/// The functions among the operators.
+/// The functions by name.
 pub fn functions() -> Functions {
     let everything = FunctionDeclaration::new(EVERYTHING, FunctionKind::BroadcastProcess)
         .keyed(true)
@@ -71,59 +52,11 @@ pub fn functions() -> Functions {
         RegisteredFunction::flat_map(lists, |_| Ok(Lists { rows: 0 })),
     ];
     let registered = registered.map(|function| function.expect("its declaration fits it"));
-    registered.into_iter().map(|function| (function.declaration().name.clone(), function)).collect()
-}
-
-/// The operators of the vertex.
-pub fn specs() -> Vec<OperatorSpec> {
-    let function = |name: &str, keys: &[&str], broadcast| {
-        let function = functions()[name].declaration().clone();
-        let output = StreamSchema::append(function.outputs.clone());
-        let keys = keys.iter().map(|key| input().column(key).expect("a column").clone()).collect();
-        let process = ProcessSpec { function, options: Default::default(), keys, broadcast };
-        spec(name, OperatorKind::Process(Box::new(process)), output)
-    };
-    vec![
-        function(EVERYTHING, &["k"], Some(rates())),
-        function(LISTS, &[], None),
-        aggregate(RUNNING, WindowSpec::Running, &[]),
-        aggregate(
-            PANES,
-            WindowSpec::Tumbling { size_ms: WINDOW_MS, offset_ms: 0 },
-            &["window_start", "window_end", "window_time"],
-        ),
-    ]
-}
-
-fn spec(uid: &str, kind: OperatorKind, output: StreamSchema) -> OperatorSpec {
-    OperatorSpec { uid: Uid::new(uid), clause: "test".into(), kind, input: input(), output, bad_records: BadRecordPolicy::Fail }
-}
-
-fn aggregate(uid: &str, window: WindowSpec, times: &[&str]) -> OperatorSpec {
-    let call = |name: &str, function, result| AggregateCall {
-        name: name.into(),
-        function,
-        argument: (function != Call::Count).then(|| "v".into()),
-        argument_type: (function != Call::Count).then_some(LogicalType::Int64),
-        argument_nullable: false,
-        order: Vec::new(),
-        result,
-    };
-    let order = OrderSpec { column: "v".into(), ty: LogicalType::Int64, nullable: false, descending: true };
-    let calls = vec![
-        call("n", Call::Count, LogicalType::Int64),
-        call("total", Call::Sum, LogicalType::Decimal(38, 0)),
-        call("least", Call::Min, LogicalType::Int64),
-        call("mean", Call::Avg, LogicalType::Float64),
-        AggregateCall { argument: Some("t".into()), order: vec![order], ..call("when", Call::First, LogicalType::Int64) },
-    ];
-    let times = times.iter().map(|name| Column::new(*name, LogicalType::Timestamp, false));
-    let results = calls.iter().map(|call| Column::new(&call.name, call.result.clone(), true));
-    let columns = std::iter::once(input().columns[0].clone()).chain(times).chain(results).collect();
-    let output = StreamSchema { changelog: window == WindowSpec::Running, ..StreamSchema::append(columns) };
-    let phase = AggregatePhase::Single;
-    let aggregate = AggregateSpec { keys: vec!["k".into()], window, phase, calls, changelog_full: false };
-    spec(uid, OperatorKind::Aggregate(aggregate), output)
+    registered
+        .into_iter()
+        .chain(super::clocks::registered())
+        .map(|function| (function.declaration().name.clone(), function))
+        .collect()
 }
 
 /// A keyed state of every type, timers, and what is broadcast.
@@ -133,7 +66,9 @@ struct States {
     count: ValueState<i64>,
     remark: ValueState<String>,
     words: ListState<String>,
+    fresh: ListState<String>,
     seen: MapState<i64, String>,
+    visits: MapState<String, i64>,
     sum: ReducingState<i64>,
     mean: AggregatingState<Mean>,
     log: FoldingState<i64, String>,
@@ -172,11 +107,14 @@ impl BroadcastProcessFunction for Everything {
 
     fn bind(binder: &mut dyn Binder) -> Result<States, BindError> {
         let remarks = Ttl::processing(Duration::from_millis(REMARK_MS));
+        let words = Ttl::event(Duration::from_millis(WORD_MS));
         Ok(States {
             count: ValueStateDescriptor::new("count").bind(binder)?,
             remark: ValueStateDescriptor::new("remark").with_ttl(remarks).bind(binder)?,
             words: ListStateDescriptor::new("words").bind(binder)?,
+            fresh: ListStateDescriptor::new("fresh").with_ttl(words).bind(binder)?,
             seen: MapStateDescriptor::new("seen").bind(binder)?,
+            visits: MapStateDescriptor::new("visits").with_ttl(words.on_read()).per_window().bind(binder)?,
             sum: ReducingStateDescriptor::new("sum", |sum: &mut i64, more| *sum += more).bind(binder)?,
             mean: AggregatingStateDescriptor::new("mean", Mean).bind(binder)?,
             log: FoldingStateDescriptor::new("log", String::new(), |log: &mut String, v: i64| log.push_str(&format!(" {v}")))
@@ -204,6 +142,7 @@ impl BroadcastProcessFunction for Everything {
                 states.remark.set(ctx, format!("{v} at {t}"))?;
             }
             states.words.add(ctx, format!("word {v}"))?;
+            states.fresh.add(ctx, format!("fresh {v}"))?;
             states.seen.put(ctx, &(v % 5), format!("{v}"))?;
             states.sum.add(ctx, v)?;
             states.mean.add(ctx, v)?;
@@ -212,6 +151,9 @@ impl BroadcastProcessFunction for Everything {
             ctx.set_namespace(Some(Namespace { start, end: start + WINDOW_MS }));
             states.of_window.add(ctx, v)?;
             let of_window = states.of_window.get(ctx)?.copied();
+            states.visits.put(ctx, &format!("v{}", v % 3), v)?;
+            let mut visits: Vec<String> = states.visits.iter(ctx)?.map(|(key, value)| format!("{key}={value}")).collect();
+            visits.sort_unstable();
             ctx.set_namespace(None);
             if v % 2 == 0 {
                 ctx.set_event_timer(t + 150)?;
@@ -220,12 +162,17 @@ impl BroadcastProcessFunction for Everything {
                 ctx.set_processing_timer(10_000 + v)?;
             }
             let words = states.words.get(ctx)?.join(",");
+            let fresh = states.fresh.get(ctx)?.join(",");
             let mut seen: Vec<String> = states.seen.iter(ctx)?.map(|(key, value)| format!("{key}={value}")).collect();
             seen.sort_unstable();
             let (sum, mean) = (states.sum.get(ctx)?.copied(), states.mean.get(ctx)?);
             let log = states.log.get(ctx)?.cloned();
             let rate = states.rates.get(ctx.broadcast(), &format!("r{}", v % 4)).copied();
-            let said = format!("{count} {remark:?} {words} {seen:?} {sum:?} {mean:?} {log:?} {of_window:?} {rate:?}");
+            let said = [
+                format!("{count} {remark:?} {words} {fresh} {seen:?} {visits:?}"),
+                format!("{sum:?} {mean:?} {log:?} {of_window:?} {rate:?}"),
+            ]
+            .join(" ");
             out.push((k.get(row), said.as_str()))?;
         }
         Ok(())
@@ -327,9 +274,4 @@ impl FlatMapFunction for Lists {
         }
         (0..self.rows).try_for_each(|_| out.push(("counted", 0i64)))
     }
-}
-
-/// The compiler of operators that have no expressions.
-pub fn compiler() -> Arc<levada_sql::Compiler> {
-    Arc::new(levada_sql::Compiler::new())
 }
