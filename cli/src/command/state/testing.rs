@@ -2,19 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::Waker;
 
 use arrow::array::{ArrayRef, Decimal128Array, Int64Array, StringArray, StructArray, TimestampMillisecondArray};
 use arrow::datatypes::Field;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use levada_common::checkpoint::{CheckpointMetadata, Handle, StateHandle, StateKind, TaskSnapshot};
+use levada_common::checkpoint::{CheckpointMetadata, DatabaseFile, Handle, StateHandle, StateKind, TaskSnapshot};
+use levada_common::config::RocksdbProfile;
 use levada_common::ids::{CheckpointId, Epoch, JobId, SubtaskIndex, TaskId, Uid, VertexId};
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::{StateSchema, StateShape};
 use levada_common::types::{Column, LogicalType};
 use levada_proto::metadata;
+use levada_state::cold::{Change, ColdStores};
 use levada_state::format::{SizeLimit, decode_range, encode};
 use levada_state::snapshot::{StateMeta, ready};
+use levada_state_rocksdb::{Rocksdb, RocksdbSettings, TaskDatabases};
 use tempfile::TempDir;
 
 /// Key groups of the snapshots.
@@ -57,6 +61,19 @@ impl Written {
                 tasks.push(TaskSnapshot { task, finished: vertex == 2, states: vec![written] });
             }
         }
+        Self::finish(dir, tasks)
+    }
+
+    /// Writes checkpoint 7 of job 1 whose counts by key in panes are in a database.
+    pub fn in_database() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(dir.path().join("job/chk-7")).expect("a folder");
+        let task = TaskId::new(VertexId(0), 0);
+        let states = vec![database_handle(dir.path(), &panes((0..20).collect()))];
+        Self::finish(dir, vec![TaskSnapshot { task, finished: false, states }])
+    }
+
+    fn finish(dir: TempDir, tasks: Vec<TaskSnapshot>) -> Self {
         let metadata = CheckpointMetadata {
             job: JobId::from_u128(1),
             epoch: Epoch(1),
@@ -67,7 +84,7 @@ impl Written {
             vertices: Vec::new(),
             tasks,
         };
-        std::fs::write(folder.join("_metadata"), metadata::encode(metadata)).expect("a file");
+        std::fs::write(dir.path().join("job/chk-7/_metadata"), metadata::encode(metadata)).expect("a file");
         Self { dir }
     }
 
@@ -155,6 +172,45 @@ fn handle(folder: &Path, state: &State, subtask: u32) -> StateHandle {
         rows: written.rows,
         crc32c: written.crc32c,
         handle: place,
+    }
+}
+
+/// What one subtask writes of a state in a database below `dir`, its files into the checkpoint's folder.
+fn database_handle(dir: &Path, state: &State) -> StateHandle {
+    let key_groups = KeyGroupRange::all(MAX_PARALLELISM);
+    let settings = RocksdbSettings {
+        data_dirs: vec![dir.join("work")],
+        owner: "test".into(),
+        memory_bytes: 16 << 20,
+        profile: RocksdbProfile::default(),
+        open_files: None,
+    };
+    let shared = Rocksdb::start(&settings).expect("a folder");
+    let parts = ["job".to_owned(), "1-1".to_owned(), "0-0".to_owned()];
+    let databases = TaskDatabases::new(&shared, &parts, (key_groups, MAX_PARALLELISM), Waker::noop().clone()).expect("a folder");
+    let mut store = databases.open(&state.meta.uid).expect("a database").store;
+    let id = store.open_state(&state.meta.name, &state.meta.schema, 0).expect("a state");
+    let rows = RecordBatch::try_new(Arc::clone(store.layout(id).columns()), state.rows.columns().to_vec()).expect("its columns");
+    store.change(id, Change { deletes: None, upserts: Some(rows) }).expect("it is sent");
+    let snapshot = store.begin_snapshot();
+    store.complete_snapshot();
+    let files = snapshot.files().expect("a snapshot").into_iter().map(|file| {
+        let path = format!("chk-7/{}", file.name);
+        let bytes = std::fs::read(&file.path).expect("a file");
+        std::fs::write(dir.join("job").join(&path), &bytes).expect("a file");
+        DatabaseFile { name: file.name, path, length: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) }
+    });
+    let handle = Handle::Database { files: files.collect(), family: state.meta.name.clone() };
+    StateHandle {
+        uid: state.meta.uid.clone(),
+        name: state.meta.name.clone(),
+        kind: state.meta.kind,
+        schema: Arc::clone(&state.meta.schema),
+        subtask: SubtaskIndex(0),
+        key_groups,
+        rows: state.rows.num_rows() as u64,
+        crc32c: 0,
+        handle,
     }
 }
 

@@ -231,6 +231,64 @@ mod tests {
         }
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_flipped_bit_is_found_in_each_file_of_a_database() {
+        let written = Written::in_database();
+        let (whole, text) = verified(&written).await;
+        assert!(whole, "{text}");
+        let folder = written.file("_metadata");
+        let folder = folder.parent().expect("it is in a folder");
+        let mut kinds = std::collections::BTreeSet::new();
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            if name == "_metadata" {
+                continue;
+            }
+            kinds.insert(name.rsplit(['.', '-']).next().filter(|end| *end == "sst").map_or(name[..4].to_owned(), str::to_owned));
+            let bytes = std::fs::read(&path).expect("a file");
+            for at in (0..bytes.len()).step_by(bytes.len().div_ceil(20)) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << (at % 8);
+                std::fs::write(&path, damaged).expect("a file");
+                let (whole, text) = verified(&written).await;
+                assert!(
+                    !whole && text.contains(&format!("\"chk-7/{name}\" is damaged: CRC-32C is ")),
+                    "{name}, byte {at}: {text}"
+                );
+                assert!(text.contains(": 1 damages"), "{name}, byte {at}: {text}");
+            }
+            std::fs::write(&path, bytes).expect("a file");
+        }
+        assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["CURR", "MANI", "sst"]);
+    }
+
+    #[tokio::test]
+    async fn each_flipped_bit_is_found_in_inline_state_and_in_metadata() {
+        let written = Written::new(&Written::counts());
+        let path = written.file("_metadata");
+        let bytes = std::fs::read(&path).expect("a file");
+        for at in (0..bytes.len()).step_by(61) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            std::fs::write(&path, damaged).expect("a file");
+            // Inline states are in it, so it is the file that is damaged.
+            let error = Snapshot::open(&written.path()).await.expect_err("it is damaged").to_string();
+            assert!(error.contains("chk-7/_metadata"), "byte {at}: {error}");
+        }
+        std::fs::write(&path, bytes).expect("a file");
+        let mut snapshot = Snapshot::open(&written.path()).await.expect("it is whole");
+        let handle = &mut snapshot.states[1].handles[0];
+        let Handle::Inline(inline) = &handle.handle else { panic!("{:?}", handle.handle) };
+        let mut damaged = inline.to_vec();
+        damaged[40] ^= 2;
+        handle.handle = Handle::Inline(damaged.into());
+        let mut out = Vec::new();
+        assert!(!verify(&snapshot, &mut out).await.expect("it is checked"));
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.starts_with("inline state in _metadata is damaged: CRC-32C is "), "{text}");
+    }
+
     #[tokio::test]
     async fn a_short_and_a_missing_file_are_told_apart() {
         let written = Written::new(&Written::counts());
