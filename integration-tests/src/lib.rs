@@ -19,6 +19,7 @@ pub mod report;
 pub mod savepoint;
 pub mod services;
 pub mod several;
+pub mod small_disk;
 pub mod steps;
 pub mod streams;
 pub mod text;

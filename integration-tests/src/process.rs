@@ -35,12 +35,14 @@ pub struct Setup {
     pub environment: Vec<(String, String)>,
     /// The TaskManagers' program.
     pub task_manager: &'static str,
+    /// Most files that each process may have open; `None` = as many as this one.
+    pub open_files: Option<u32>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let settings = vec!["heartbeat.interval=500ms".into(), "heartbeat.timeout=3s".into()];
-        Self { task_managers: 2, slots: 2, settings, environment: Vec::new(), task_manager: "test-taskmanager" }
+        Self { task_managers: 2, slots: 2, settings, environment: Vec::new(), task_manager: "test-taskmanager", open_files: None }
     }
 }
 
@@ -139,7 +141,14 @@ impl Processes {
 
     fn spawn(&self, name: &str, log: &str, settings: &[String]) -> anyhow::Result<Child> {
         let log = File::create(self.path(log))?;
-        let mut command = Command::new(program(name)?);
+        let mut command = match self.setup.open_files {
+            None => Command::new(program(name)?),
+            Some(files) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]).arg(program(name)?);
+                shell
+            }
+        };
         for setting in self.setup.settings.iter().chain(settings) {
             command.arg("--set").arg(setting);
         }

@@ -1,7 +1,12 @@
 //! Values: float keys, overflow, large integers, deep JSON, null keys, bad records.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use levada_integration_tests::feed::Feed;
 use levada_integration_tests::process::{Processes, Setup, output_lines};
-use levada_proto::v1::JobState;
+use levada_integration_tests::savepoint::{from, stop, submit, uri};
+use levada_proto::v1::{JobState, JobStatus};
 
 use super::{Job, finish, input, node, run};
 
@@ -15,27 +20,69 @@ fn source(path: &str, columns: &str, policy: &str) -> String {
 
 const COUNT_BY_KEY: &str = "key_by: [k]\nwindow: global\naggregate: { n: count(*) }";
 
+/// Counts by a float key of what the feed says.
+fn count_floats(cluster: &Processes, backend: &str, parallelism: u32, feed: &Feed, out: &Path) -> String {
+    format!(
+        "version: 1
+name: floats
+settings:
+  parallelism: {parallelism}
+  max_parallelism: 12
+  batch: {{ timeout: 10ms }}
+  state: {{ backend: {backend}, inline_threshold: 0 }}
+  restart: {{ strategy: fixed-delay, delay: 20ms, attempts: 5 }}
+  checkpoint: {{ interval: 50ms, dir: \"{}\" }}
+sources:
+  lines: {{ {} }}
+transforms:
+  counts: {{ inputs: [lines], key_by: [k], aggregate: {{ n: count(*) }} }}
+sinks:
+  out: {{ inputs: [counts], file: {{ path: \"{}\", format: ndjson }} }}
+",
+        uri(&cluster.path("checkpoints")),
+        feed.options("k: FLOAT64"),
+        out.display()
+    )
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g57_float_keys() -> anyhow::Result<()> {
-    let mut cluster = cluster().await?;
+    let mut cluster = Processes::start(Setup { task_managers: 2, slots: 2, ..Setup::default() }).await?;
+    // Zero comes ten times, one and what is no number four times.
     let keys = ["0.0", "-0.0", "0", "-0", "1e-400", "1.0", "1", "\"NaN\"", "\"NaN\""];
-    let lines: Vec<String> = keys.iter().flat_map(|key| [format!("{{\"k\":{key}}}"), format!("{{\"k\":{key}}}")]).collect();
-    let path = input(&cluster, "floats.ndjson", &lines)?;
-    for (backend, kill) in [("memory", false), ("fs", true), ("rocksdb", true)] {
-        let out = cluster.path(&format!("out-{backend}"));
-        let settings = format!(
-            "parallelism: 4, state: {{ backend: {backend} }}, restart: {{ strategy: fixed-delay, delay: 20ms, attempts: 5 }}, checkpoint: {{ interval: 50ms, dir: \"file://{}\" }}",
-            cluster.path("checkpoints").display()
-        );
-        let job = Job { settings: &settings, source: source(&path, "k: FLOAT64", "fail"), transform: COUNT_BY_KEY, out: &out };
-        let id = cluster.submit(&job.graph()).await?;
-        if kill {
-            cluster.kill_task_manager(0)?;
-            cluster.start_task_manager()?;
+    for backend in ["memory", "fs", "rocksdb"] {
+        let outs = [cluster.path(&format!("first-{backend}")), cluster.path(&format!("second-{backend}"))];
+        let mut feed = Feed::start().await?;
+        let job = cluster.submit(&count_floats(&cluster, backend, 4, &feed, &outs[0])).await?;
+        feed.connected(1).await?;
+        let send = |feed: &Feed, keys: &[&str]| keys.iter().for_each(|key| feed.send(&format!("{{\"k\":{key}}}")));
+        let read = |status: &JobStatus, rows: u64| node(status, "lines").rows_out >= rows;
+        send(&feed, &keys);
+        let status = cluster.wait_until(&job, "nine rows", |status| read(status, 9)).await?;
+        let seen = status.checkpoints.map_or(0, |all| all.completed);
+        cluster.wait_for_checkpoints(&job, seen + 2).await?;
+        cluster.kill_task_manager(cluster.running()[0])?;
+        cluster.start_task_manager()?;
+        cluster.wait_until(&job, "RUNNING again", |status| status.restarts == 1 && status.state() == JobState::Running).await?;
+        feed.connected(2).await?;
+        send(&feed, &keys[..4]);
+        cluster.wait_until(&job, "four rows more", |status| read(status, 4)).await?;
+        let savepoint = stop(&cluster, &job).await?;
+
+        let mut feed = Feed::start().await?;
+        let job = submit(&cluster, &count_floats(&cluster, backend, 3, &feed, &outs[1]), from(&savepoint.path)).await?;
+        feed.connected(1).await?;
+        send(&feed, &keys[4..]);
+        cluster.wait_until(&job, "five rows more", |status| read(status, 5)).await?;
+        stop(&cluster, &job).await?;
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for line in output_lines(&outs[0])?.into_iter().chain(output_lines(&outs[1])?) {
+            let row: serde_json::Value = serde_json::from_str(&line)?;
+            let count = counts.entry(row["k"].to_string()).or_default();
+            *count = (*count).max(row["n"].as_u64().expect("a count"));
         }
-        let status = cluster.wait(&id).await?;
-        assert_eq!(status.state(), JobState::Finished, "{}", status.failure);
-        assert_eq!(output_lines(&out)?, [r#"{"k":"NaN","n":4}"#, r#"{"k":0.0,"n":10}"#, r#"{"k":1.0,"n":4}"#], "{backend}");
+        let counts: Vec<(&str, u64)> = counts.iter().map(|(key, count)| (key.as_str(), *count)).collect();
+        assert_eq!(counts, [("\"NaN\"", 4), ("0.0", 10), ("1.0", 4)], "{backend}");
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! G44, G46: state goes when its time is over, whether anything came of it or not.
+//! G44, G45, G46: state goes when its time is over, whether anything came of it or not.
+
+use std::time::Instant;
 
 use levada::client::Afterwards;
 use levada_integration_tests::feed::Feed;
-use levada_integration_tests::process::{Processes, Setup, output_lines};
+use levada_integration_tests::process::{PATIENCE, Processes, Setup, output_lines};
 use levada_integration_tests::savepoint::{from, stop, submit, uri};
 use levada_proto::v1::JobStatus;
 
@@ -67,6 +69,48 @@ sinks:
         feed.options("k: STRING, v: INT64"),
         out.display()
     )
+}
+
+/// Bytes of a savepoint of the job, which goes on.
+async fn savepoint_bytes(cluster: &Processes, job: &str) -> anyhow::Result<u64> {
+    let directory = uri(&cluster.path("savepoints"));
+    Ok(cluster.client().await?.savepoint(job, &directory, Afterwards::GoesOn).await?.bytes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g45_what_has_expired_goes_though_no_one_reads_it_again() -> anyhow::Result<()> {
+    let cluster = Processes::start(Setup { task_managers: 1, slots: 2, ..Setup::default() }).await?;
+    for backend in BACKENDS {
+        let (mut feed, mut sent) = (Feed::start().await?, 0);
+        let out = cluster.path(&format!("out-{backend}"));
+        let job = cluster.submit(&counting(&cluster, backend, "count_for_two_seconds", &feed, &out)).await?;
+        feed.connected(1).await?;
+        let mut send = |key: &str| {
+            feed.send(&format!("{{\"k\":\"{key}\",\"v\":0}}"));
+            sent += 1;
+            sent
+        };
+        let counted = async |rows: u64| {
+            let counted = |status: &JobStatus| node(status, "counts").rows_out >= rows;
+            cluster.wait_until(&job, "all rows counted", counted).await
+        };
+        counted(send("tick")).await?;
+        let alone = savepoint_bytes(&cluster, &job).await?;
+        let rows = (0..10_000).map(|key| send(&format!("k{key}"))).last().expect("there are some");
+        counted(rows).await?;
+        let (mut bytes, began) = (savepoint_bytes(&cluster, &job).await?, Instant::now());
+        while bytes > alone * 11 / 10 && began.elapsed() < PATIENCE {
+            counted(send("tick")).await?;
+            bytes = savepoint_bytes(&cluster, &job).await?;
+        }
+        assert!(bytes <= alone * 11 / 10, "{backend}: a savepoint has {bytes} bytes, with one key it had {alone}");
+        counted(send("k1")).await?;
+        stop(&cluster, &job).await?;
+        let rows = output_lines(&out)?;
+        let of_key: Vec<&String> = rows.iter().filter(|row| row.contains("\"k1\"")).collect();
+        assert!(of_key.len() == 2 && of_key.iter().all(|row| row.ends_with("\"n\":1}")), "{backend}: {of_key:?}");
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

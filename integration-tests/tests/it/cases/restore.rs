@@ -1,4 +1,4 @@
-//! G07, G19, G20: what a restored job needs is there, and nothing else is asked for.
+//! G07, G18, G19, G20: what a restored job needs is there, and nothing else is asked for.
 
 use std::fs;
 
@@ -193,5 +193,34 @@ async fn g20_only_files_with_lines_left_are_opened_after_a_failure() -> anyhow::
             assert!(status.failure.contains(&named) && status.failure.contains("\"ids\""), "{}", status.failure);
         }
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_failures_before_the_first_checkpoint_go_back_to_the_savepoint() -> anyhow::Result<()> {
+    let mut cluster = Processes::start(Setup { task_managers: 1, slots: 2, ..Setup::default() }).await?;
+    let stream = |rate: Option<u64>, interval: &str| StreamA {
+        rows: 400_000,
+        rate,
+        settings: format!(
+            "  parallelism: 2\n  state: {{ backend: fs, inline_threshold: 0 }}\n  checkpoint: {{ interval: {interval}, dir: \"{}\" }}\n  restart: {{ strategy: fixed-delay, attempts: 10, delay: 20ms }}",
+            uri(&cluster.path("checkpoints"))
+        ),
+    };
+    let (first, second) = (cluster.path("first"), cluster.path("second"));
+    let (slow, rare) = (stream(Some(60_000), "200ms"), stream(Some(60_000), "1h"));
+    let job = cluster.submit(&slow.graph(&first)).await?;
+    cluster.wait_until(&job, "half of the rows", |status| node(status, "numbers").rows_out >= 200_000).await?;
+    let savepoint = stop(&cluster, &job).await?;
+    let job = submit(&cluster, &rare.graph(&second), from(&savepoint.path)).await?;
+    for restarts in 1..=2 {
+        cluster.wait_until(&job, "rows read", |status| node(status, "numbers").rows_out > 10_000).await?;
+        cluster.kill_task_manager(restarts as usize - 1)?;
+        cluster.start_task_manager()?;
+        let again = |status: &JobStatus| status.restarts == restarts && status.state() == JobState::Running;
+        cluster.wait_until(&job, "RUNNING again", again).await?;
+    }
+    cluster.finish(&job).await?;
+    assert!(sorted(output_lines(&first)?, output_lines(&second)?) == slow.expected(), "the rows differ");
     Ok(())
 }

@@ -1,6 +1,11 @@
 //! G01: state larger than what an acknowledgement may carry is declined at once, with names and numbers; nothing else happens.
+//! G02: what is given out at a restore does not grow by it.
 
+use std::fs;
+
+use levada_common::checkpoint::CheckpointMetadata;
 use levada_integration_tests::process::{Processes, Setup, output_lines};
+use levada_integration_tests::savepoint::uri;
 use levada_proto::v1::{JobState, JobStatus};
 
 /// Endless rows over `keys` keys, the largest payload of `payload` bytes kept for each.
@@ -96,5 +101,81 @@ async fn g01_many_states_that_do_not_fit_the_job_manager_together() -> anyhow::R
     assert_eq!((status.state(), status.restarts), (JobState::Running, 0), "{}", status.failure);
     cluster.client().await?.cancel(&job).await?;
     assert_eq!(cluster.wait(&job).await?.state(), JobState::Canceled);
+    Ok(())
+}
+
+const LINES: u64 = 20_000;
+
+/// Ids of four files, read by four subtasks and counted in windows, as fast as `control` lets the second sink take rows.
+fn four_files(cluster: &Processes, control: &std::path::Path, out: &std::path::Path) -> anyhow::Result<String> {
+    let folder = cluster.path("input");
+    fs::create_dir(&folder)?;
+    for file in 0..4 {
+        let lines: String = (0..LINES).map(|line| format!("{{\"id\":{}}}\n", 4 * line + file)).collect();
+        fs::write(folder.join(format!("{file}.ndjson")), lines)?;
+    }
+    Ok(format!(
+        "version: 1
+name: four-files
+settings:
+  parallelism: 4
+  batch: {{ rows: 200 }}
+  state: {{ backend: memory }}
+  checkpoint: {{ interval: 100ms, dir: \"{}\" }}
+  restart: {{ strategy: fixed-delay, attempts: 20, delay: 20ms }}
+sources:
+  ids:
+    file: {{ path: \"{}/*.ndjson\", format: ndjson, columns: {{ id: INT64 }} }}
+    watermark: {{ column: id, disorder: 10s }}
+transforms:
+  windows: {{ inputs: [ids], key_by: [id], window: {{ tumbling: {{ size: 1s }} }}, aggregate: {{ n: count(*) }} }}
+sinks:
+  out: {{ inputs: [ids], file: {{ path: \"{}\", format: ndjson }} }}
+  slow: {{ inputs: [ids], slow: {{ control: \"{}\" }} }}
+  nowhere: {{ inputs: [windows], blackhole: {{}} }}
+",
+        uri(&cluster.path("checkpoints")),
+        folder.display(),
+        out.display(),
+        control.display()
+    ))
+}
+
+/// The entries of all states of this name, and the bytes of the positions and marks that a restore gives out.
+fn entries(metadata: &CheckpointMetadata, name: &str) -> (u64, u64) {
+    let states = metadata.states().filter(|state| state.name == name);
+    states.fold((0, 0), |(rows, bytes), state| (rows + state.rows, bytes + state.handle.length()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g02_positions_and_marks_do_not_multiply_at_failovers() -> anyhow::Result<()> {
+    let mut cluster = Processes::start(Setup { task_managers: 2, slots: 2, ..Setup::default() }).await?;
+    let (control, out) = (cluster.path("rate"), cluster.path("out"));
+    fs::write(&control, "400")?;
+    let job = cluster.submit(&four_files(&cluster, &control, &out)?).await?;
+    let checkpoints = uri(&cluster.path(&format!("checkpoints/{job}")));
+    let mut sizes = Vec::new();
+    for failovers in 0..=8 {
+        let completed = |status: &JobStatus| status.checkpoints.as_ref().map_or(0, |all| all.completed);
+        let before = completed(&cluster.describe(&job).await?);
+        cluster.wait_for_checkpoints(&job, before + 1).await?;
+        let metadata = levada_proto::snapshot::open(&checkpoints).await?.metadata;
+        let (splits, marks) = (entries(&metadata, "splits"), entries(&metadata, "watermark"));
+        assert_eq!((splits.0, marks.0), (4, 4), "after {failovers} failovers");
+        sizes.push(splits.1 + marks.1);
+        if failovers < 8 {
+            cluster.kill_task_manager(cluster.running()[0])?;
+            cluster.start_task_manager()?;
+            let again = |status: &JobStatus| status.restarts > failovers && status.state() == JobState::Running;
+            cluster.wait_until(&job, "RUNNING again", again).await?;
+        }
+    }
+    let (first, last) = (sizes[0], sizes[8]);
+    assert!(last <= first * 11 / 10, "the sizes are {sizes:?}");
+    fs::remove_file(&control)?;
+    cluster.finish(&job).await?;
+    let mut expected: Vec<String> = (0..4 * LINES).map(|id| format!("{{\"id\":{id}}}")).collect();
+    expected.sort_unstable();
+    assert!(output_lines(&out)? == expected, "the ids differ");
     Ok(())
 }

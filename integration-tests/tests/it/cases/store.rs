@@ -31,8 +31,12 @@ impl Rig {
 
     /// Settings of a job whose state is in files of the store.
     fn settings(&self, checkpoint: &str) -> String {
+        self.settings_on("fs", checkpoint)
+    }
+
+    fn settings_on(&self, backend: &str, checkpoint: &str) -> String {
         format!(
-            "  parallelism: 4\n  state: {{ backend: fs, inline_threshold: 0 }}\n  checkpoint: {{ dir: \"{}\", {checkpoint} }}\n  restart: {{ strategy: fixed-delay, attempts: 1000, delay: 50ms }}",
+            "  parallelism: 4\n  state: {{ backend: {backend}, inline_threshold: 0 }}\n  checkpoint: {{ dir: \"{}\", {checkpoint} }}\n  restart: {{ strategy: fixed-delay, attempts: 1000, delay: 50ms }}",
             self.checkpoints
         )
     }
@@ -166,8 +170,16 @@ async fn g06_slow_deletions_are_bounded_and_caught_up_with() -> anyhow::Result<(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g09_failed_checkpoints_leave_nothing() -> anyhow::Result<()> {
-    let rig = Rig::start("g09").await?;
-    let settings = rig.settings("interval: 50ms, timeout: 300ms, num_retained: 1, tolerable_failures: 100000, retention: delete");
+    for backend in ["fs", "rocksdb"] {
+        failed_checkpoints_leave_nothing(backend).await?;
+    }
+    Ok(())
+}
+
+async fn failed_checkpoints_leave_nothing(backend: &str) -> anyhow::Result<()> {
+    let rig = Rig::start(&format!("g09-{backend}")).await?;
+    let checkpoint = "interval: 50ms, timeout: 300ms, num_retained: 1, tolerable_failures: 100000, retention: delete";
+    let settings = rig.settings_on(backend, checkpoint);
     let stream = StreamA { rows: 100_000_000, rate: Some(50_000), settings };
     let job = rig.cluster.submit(&stream.graph(&rig.cluster.path("out"))).await?;
     rig.cluster.wait_for_checkpoints(&job, 1).await?;
@@ -194,7 +206,7 @@ async fn g09_failed_checkpoints_leave_nothing() -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
         left = rig.storage()?.list("").await?;
     }
-    assert_eq!(left, [], "files of failed or deleted checkpoints");
+    assert_eq!(left, [], "{backend}: files of failed or deleted checkpoints");
     assert_eq!(rig.s3.open_uploads(&rig.checkpoints).await?, 0);
     Ok(())
 }
