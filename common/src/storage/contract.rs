@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use super::{Staging, Storage, StorageError, Stored};
+use super::{ScratchFile, Staging, Storage, StorageError, Stored};
 
 fn text(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
@@ -94,6 +94,13 @@ pub async fn large(storage: &Storage) {
     assert!(storage.get("large/file").await.expect("get") == bytes, "it reads otherwise");
     let range = (16 << 20) - 5..(16 << 20) + 5;
     assert_eq!(storage.get_range("large/file", range.clone()).await.expect("range"), bytes[16777211..16777221]);
+    for length in [0, 1, 16 << 20, (16 << 20) + 1, bytes.len()] {
+        let mut file = ScratchFile::begin(&std::env::temp_dir()).expect("a local file");
+        std::io::Write::write_all(&mut file, &bytes[..length]).expect("written");
+        let file = ScratchFile::new(file).expect("its length");
+        storage.put_file("large/copy", &file).await.expect("put");
+        assert!(storage.get("large/copy").await.expect("get") == bytes[..length], "{length} bytes read otherwise");
+    }
     storage.delete_all("large").await.expect("delete all");
     assert_eq!(storage.list("").await.expect("list"), []);
 }

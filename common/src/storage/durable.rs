@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::ScratchFile;
+
 /// Makes a file's bytes durable, but not yet its name.
 pub fn sync_file(path: &Path) -> io::Result<()> {
     // Opened for writing, since some systems refuse to sync what is open for reading only.
@@ -101,6 +103,16 @@ impl Drop for Waiting {
     }
 }
 
+/// What a file is to have.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    Bytes(&'a [u8]),
+    File(&'a ScratchFile),
+}
+
+/// Bytes of another file that are copied at once.
+const COPIED_BYTES: u64 = 1 << 20;
+
 /// A file to be written.
 pub(super) struct Writing<'a> {
     /// Its name until all of it is there, in the same directory.
@@ -108,7 +120,7 @@ pub(super) struct Writing<'a> {
     /// Its name.
     pub path: &'a Path,
     /// All of it.
-    pub bytes: &'a [u8],
+    pub content: Content<'a>,
     /// Whether there may be one.
     pub replace: Replace,
 }
@@ -116,10 +128,10 @@ pub(super) struct Writing<'a> {
 /// Writes all of a file or nothing: to a temporary name beside it, synced, then renamed, then the directory synced. One that is not
 /// wanted any more gets no name.
 pub(super) fn write_on(fs: &dyn FileSystem, file: &Writing<'_>, wanted: &Wanted) -> io::Result<()> {
-    let Writing { temporary, path, bytes, replace } = *file;
+    let Writing { temporary, path, content, replace } = *file;
     let dir = parent(path);
     create_dir_on(fs, dir)?;
-    let written = write_synced(fs, temporary, bytes).and_then(|()| {
+    let written = write_synced(fs, temporary, content).and_then(|()| {
         let wanted = wanted.lock();
         match replace {
             _ if !*wanted => Err(io::ErrorKind::Interrupted.into()),
@@ -136,9 +148,16 @@ pub(super) fn write_on(fs: &dyn FileSystem, file: &Writing<'_>, wanted: &Wanted)
     fs.sync_dir(dir)
 }
 
-fn write_synced(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_synced(fs: &dyn FileSystem, path: &Path, content: Content<'_>) -> io::Result<()> {
     let mut file = fs.create(path)?;
-    file.write(bytes)?;
+    match content {
+        Content::Bytes(bytes) => file.write(bytes)?,
+        Content::File(from) => {
+            for start in (0..from.length()).step_by(COPIED_BYTES as usize) {
+                file.write(&from.read(start..from.length().min(start + COPIED_BYTES))?)?;
+            }
+        }
+    }
     file.sync()
 }
 

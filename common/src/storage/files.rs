@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::durable::{self, FileSystem, Replace, Wanted, Writing};
-use super::{StorageError, Stored};
+use super::durable::{self, Content, FileSystem, Replace, Wanted, Writing};
+use super::{ScratchFile, StorageError, Stored};
 
 /// How the names of files being written begin; no file of a storage has such a name. A unique number follows, and the name that the
 /// file is to get, where all of that is not too long for a name.
@@ -40,11 +40,16 @@ impl Files {
     }
 
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        self.write(path, bytes, Replace::Yes).await
+        self.write(path, Replace::Yes, move |write| write(Content::Bytes(&bytes))).await
     }
 
     pub async fn put_new(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        self.write(path, bytes, Replace::No).await
+        self.write(path, Replace::No, move |write| write(Content::Bytes(&bytes))).await
+    }
+
+    pub async fn put_file(&self, path: &str, file: &ScratchFile) -> Result<(), StorageError> {
+        let file = file.clone();
+        self.write(path, Replace::Yes, move |write| write(Content::File(&file))).await
     }
 
     pub async fn get(&self, path: &str) -> Result<Bytes, StorageError> {
@@ -103,14 +108,22 @@ impl Files {
         self.run("delete", prefix, move |path| found(remove_all(&*fs, path))).await
     }
 
-    async fn write(&self, path: &str, bytes: Bytes, replace: Replace) -> Result<(), StorageError> {
+    /// Writes what `content` hands over.
+    async fn write(
+        &self,
+        path: &str,
+        replace: Replace,
+        content: impl FnOnce(&dyn Fn(Content<'_>) -> io::Result<()>) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), StorageError> {
         let fs = Arc::clone(&self.fs);
         // The thread goes on when this future is dropped.
         let (wanted, _waiting) = Wanted::new();
         let write = move |path: &Path| {
             let temporary = temporary_path(path);
-            let file = Writing { temporary: &temporary, path, bytes: &bytes, replace };
-            durable::write_on(&*fs, &file, &wanted)
+            content(&|content| {
+                let file = Writing { temporary: &temporary, path, content, replace };
+                durable::write_on(&*fs, &file, &wanted)
+            })
         };
         self.run("write", path, write).await
     }

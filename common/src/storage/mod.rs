@@ -11,6 +11,7 @@ mod objects;
 mod options;
 mod retry;
 mod s3;
+mod scratch;
 mod staged;
 
 pub mod contract;
@@ -32,6 +33,7 @@ pub use leftovers::Leftover;
 pub use location::Location;
 pub use options::{S3Keys, S3Options, StorageOptions};
 pub use retry::{Pauses, retried};
+pub use scratch::ScratchFile;
 pub use staged::{Staged, StagedWriter, Staging, Upload};
 
 use files::Files;
@@ -139,6 +141,12 @@ impl Storage {
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
         check_path(path)?;
         backend!(self.put(path, bytes))
+    }
+
+    /// Writes a file as `put` does, out of a local one, of which a few parts are in memory at a time.
+    pub async fn put_file(&self, path: &str, file: &ScratchFile) -> Result<(), StorageError> {
+        check_path(path)?;
+        backend!(self.put_file(path, file))
     }
 
     /// Writes a file as `put` does, but never over another one.

@@ -4,6 +4,8 @@
 //! Invariant: what is visible under a name is whole. S3 shows an object when it is complete; on HDFS the client writes a file
 //! `.NAME.tmp.N` and renames it.
 
+use std::future::ready;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 
 use super::error::of_object_store;
 use super::s3::{Bucket, OpenUpload};
-use super::{StorageError, Stored};
+use super::{ScratchFile, StorageError, Stored};
 
 /// Time of a request that moves nothing.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -37,6 +39,11 @@ const PARTS_AT_ONCE: usize = 4;
 
 /// Deletions under way at one time.
 const DELETES_AT_ONCE: usize = 8;
+
+/// The parts of so many bytes.
+fn parts_of(length: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..length).step_by(PART_BYTES).map(move |start| start..length.min(start + PART_BYTES as u64))
+}
 
 /// Objects of a store, below a common beginning of their names.
 #[derive(Debug, Clone)]
@@ -80,9 +87,56 @@ impl Objects {
 
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
         match &*self.store {
-            Store::S3(bucket) if bytes.len() > SINGLE_PUT_BYTES_MAX => self.put_in_parts(bucket, path, bytes).await,
+            Store::S3(bucket) if bytes.len() > SINGLE_PUT_BYTES_MAX => {
+                let part = |range: Range<u64>| ready(Ok(bytes.slice(range.start as usize..range.end as usize)));
+                self.put_in_parts(bucket, path, bytes.len() as u64, part).await
+            }
             _ => self.put_whole(path, bytes, PutMode::Overwrite).await,
         }
+    }
+
+    pub async fn put_file(&self, path: &str, file: &ScratchFile) -> Result<(), StorageError> {
+        let part = |range: Range<u64>| {
+            let (file, shown) = (file.clone(), format!("the file to be \"{path}\""));
+            async move {
+                let read = tokio::task::spawn_blocking(move || file.read(range)).await;
+                let read = read.unwrap_or_else(|error| Err(io::Error::other(error)));
+                read.map_err(|source| StorageError::Io { action: "read", path: shown, source })
+            }
+        };
+        match &*self.store {
+            _ if file.length() <= PART_BYTES as u64 => self.put(path, part(0..file.length()).await?).await,
+            Store::S3(bucket) => self.put_in_parts(bucket, path, file.length(), part).await,
+            Store::Memory(_) | Store::Hdfs(_) => self.put_one_by_one(path, file.length(), part).await,
+        }
+    }
+
+    /// Writes an object part by part, where parts have an order.
+    async fn put_one_by_one<F>(&self, path: &str, length: u64, part: impl Fn(Range<u64>) -> F) -> Result<(), StorageError>
+    where
+        F: Future<Output = Result<Bytes, StorageError>>,
+    {
+        let key = self.key(path)?;
+        let mut upload = self.within("write", path, 0, self.store.calls().put_multipart(&key)).await?;
+        let mut done = Ok(());
+        for range in parts_of(length) {
+            let written = match part(range.clone()).await {
+                Ok(bytes) => self.within("write", path, range.end - range.start, upload.put_part(bytes.into())).await,
+                Err(error) => Err(error),
+            };
+            if written.is_err() {
+                done = written;
+                break;
+            }
+        }
+        if done.is_ok() {
+            done = self.within("write", path, 0, upload.complete()).await.map(drop);
+        }
+        if done.is_err() {
+            let _ = self.within("abort", path, 0, upload.abort()).await;
+            self.remove_leftovers_of(path).await;
+        }
+        done
     }
 
     pub async fn put_new(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
@@ -99,16 +153,25 @@ impl Objects {
         put.map(drop)
     }
 
-    async fn put_in_parts(&self, bucket: &Bucket, path: &str, bytes: Bytes) -> Result<(), StorageError> {
+    /// Writes an object of `length` bytes to S3, some parts at a time; `part` gives their bytes.
+    async fn put_in_parts<F>(
+        &self,
+        bucket: &Bucket,
+        path: &str,
+        length: u64,
+        part: impl Fn(Range<u64>) -> F,
+    ) -> Result<(), StorageError>
+    where
+        F: Future<Output = Result<Bytes, StorageError>>,
+    {
         let (key, store) = (self.key(path)?, &bucket.store);
         let id = self.within("write", path, 0, store.create_multipart(&key)).await?;
-        let starts: Vec<usize> = (0..bytes.len()).step_by(PART_BYTES).collect();
-        let parts = starts.into_iter().enumerate().map(|(index, start)| {
-            let part = bytes.slice(start..bytes.len().min(start + PART_BYTES));
-            let (key, id) = (&key, &id);
+        let parts = parts_of(length).enumerate().map(|(index, range)| {
+            let (key, id, part) = (&key, &id, &part);
             async move {
-                let length = (part.len() * PARTS_AT_ONCE) as u64;
-                self.within("write", path, length, store.put_part(key, id, index, part.into())).await
+                let bytes = part(range).await?;
+                let length = (bytes.len() * PARTS_AT_ONCE) as u64;
+                self.within("write", path, length, store.put_part(key, id, index, bytes.into())).await
             }
         });
         let parts: Result<Vec<_>, _> = futures::stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await;
