@@ -95,6 +95,9 @@ pub struct FunctionDeclaration {
     pub event_timers: bool,
     /// Whether it sets timers of processing time.
     pub processing_timers: bool,
+    /// Whether its timers belong to windows: each is set for the window that is current then, and comes back with it.
+    #[serde(default)]
+    pub window_timers: bool,
     /// Its states, as it bound them when it was registered; timers are not among them.
     #[serde(default)]
     pub states: Vec<StateDeclaration>,
@@ -117,6 +120,7 @@ impl FunctionDeclaration {
             sides: Vec::new(),
             event_timers: false,
             processing_timers: false,
+            window_timers: false,
             states: Vec::new(),
         }
     }
@@ -213,6 +217,13 @@ impl FunctionDeclaration {
         self
     }
 
+    /// Its timers belong to windows: the one that is current when a timer is set comes back with it.
+    #[must_use]
+    pub fn window_timers(mut self) -> Self {
+        self.window_timers = true;
+        self
+    }
+
     /// Needs a key, or takes none: for a broadcast process, which may be either.
     #[must_use]
     pub fn keyed(mut self, keyed: bool) -> Self {
@@ -250,6 +261,9 @@ impl FunctionDeclaration {
         }
         if !self.keyed && (self.event_timers || self.processing_timers) {
             return Some("timers belong to a key, and it has none".into());
+        }
+        if self.window_timers && !self.event_timers && !self.processing_timers {
+            return Some("its timers belong to windows, and it declares none: add `event_timers` or `processing_timers`".into());
         }
         self.kind_defect()
     }
@@ -344,6 +358,7 @@ mod tests {
             (good().keyed(false), "a keyed process needs a key"),
             (kind(FunctionKind::FlatMap).keyed(true), "takes no key"),
             (kind(FunctionKind::FlatMap).event_timers(), "timers belong to a key"),
+            (kind(FunctionKind::KeyedProcess).window_timers(), "its timers belong to windows, and it declares none"),
             (kind(FunctionKind::BroadcastProcess), "no column of its broadcast input"),
         ] {
             let defect = declaration.defect().unwrap_or_default();

@@ -325,6 +325,7 @@ impl ProcessSpec {
             kind: StateKind::Keyed,
             schema: StateSchema {
                 shape: StateShape::Timers,
+                windowed: self.function.window_timers,
                 values: vec![Column::new("time", LogicalType::Timestamp, false)],
                 ..StateSchema::default()
             },

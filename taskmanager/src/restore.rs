@@ -5,6 +5,7 @@
 mod database;
 #[cfg(test)]
 mod round_trip;
+mod rows;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,6 +94,7 @@ impl Restorer {
     pub async fn restore(&self, task: TaskId, states: Vec<RestoreState>, waker: Waker) -> Result<Restored, Failure> {
         let (in_databases, others): (Vec<_>, Vec<_>) =
             states.into_iter().partition(|state| matches!(state.place, RestorePlace::Database { .. }));
+        let (in_files, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|state| self.goes_into_store(task, state));
         let fetched = others.into_iter().map(|state| async move {
             let batches = self.fetch(task, &state).await?;
             Ok::<_, Failure>((state, batches))
@@ -102,6 +104,9 @@ impl Restorer {
             restored.add(&state, self.readable(&state, batches));
         }
         self.restore_databases(task, in_databases, waker, &mut restored).await?;
+        if let Some(databases) = &restored.databases {
+            self.restore_rows(task, in_files, databases).await?;
+        }
         Ok(restored)
     }
 

@@ -104,7 +104,9 @@ impl KeyEncoder {
 }
 
 /// Bytes of a value of a type whose values all have one size, without the mark before it; `None` for strings and binary.
-fn fixed_size(data_type: &DataType) -> Option<usize> {
+///
+/// Contract: as of [`KeyEncoder`].
+pub fn fixed_key_size(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::UInt64 => Some(8),
@@ -117,7 +119,7 @@ fn fixed_size(data_type: &DataType) -> Option<usize> {
 }
 
 fn add_lengths(column: &ArrayRef, lengths: &mut [usize]) {
-    if let Some(size) = fixed_size(column.data_type()) {
+    if let Some(size) = fixed_key_size(column.data_type()) {
         match column.nulls() {
             None => lengths.iter_mut().for_each(|length| *length += 1 + size),
             Some(nulls) => {

@@ -180,7 +180,9 @@ async fn fetch_file(storage: &Storage, source: &Source, file: &DatabaseFile, fol
 }
 
 /// Does work that blocks on a thread for it.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(Failure::internal(format!("restoring a database failed: {error}"))))
 }

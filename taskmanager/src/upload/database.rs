@@ -204,7 +204,7 @@ fn read(path: PathBuf, length: u64) -> Result<(Bytes, u32), Stopped> {
 }
 
 /// Does work that blocks on a thread for it.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Stopped> + Send + 'static) -> Result<T, Stopped> {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Stopped> + Send + 'static) -> Result<T, Stopped> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(Stopped::Declined(DeclineReason::Declined(format!("a database's snapshot failed: {error}")))))
 }

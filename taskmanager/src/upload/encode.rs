@@ -10,8 +10,8 @@ use levada_common::keys::KeyGroupRange;
 use levada_common::plan::Plan;
 use levada_engine::sink::Durable;
 use levada_state::cold::ColdError;
-use levada_state::format::{EncodeError, SizeLimit, encode};
-use levada_state::snapshot::StatePart;
+use levada_state::format::{EncodeError, EncodedState, SizeLimit, encode, encode_database};
+use levada_state::snapshot::{Contents, StateMeta, StatePart};
 use tokio::task::JoinSet;
 
 /// Why a snapshot does not come about.
@@ -74,11 +74,23 @@ pub async fn encode_all(
 }
 
 fn encode_state(plan: &Plan, task: TaskId, part: StatePart, bytes_max: Option<u64>) -> Result<Encoded, Stopped> {
-    let (meta, pieces) = part.into_pieces()?;
-    let mut bytes = Vec::new();
-    let written = encode(&meta, plan.max_parallelism, pieces, SizeLimit { bytes_max }, &mut bytes);
-    let written = written.map_err(|error| match error {
+    let StatePart { meta, contents } = part;
+    let (mut bytes, limit) = (Vec::new(), SizeLimit { bytes_max });
+    let written = match contents {
+        Contents::Pieces(pieces) => encode(&meta, plan.max_parallelism, pieces, limit, &mut bytes),
+        Contents::Database(database) => encode_database(&meta, plan.max_parallelism, database.as_ref(), limit, &mut bytes),
+    };
+    let written = written.map_err(|error| not_encoded(&meta, task, error))?;
+    let bytes = Bytes::from(bytes);
+    let state = handle_of(plan, task, meta, &written, Handle::Inline(bytes.clone()));
+    Ok(Encoded { state, bytes })
+}
+
+/// Why there is no snapshot where a state could not be encoded.
+pub fn not_encoded(meta: &StateMeta, task: TaskId, error: EncodeError) -> Stopped {
+    match error {
         EncodeError::Abandoned(_) => Stopped::GivenUp,
+        EncodeError::Database(error) => error.into(),
         EncodeError::TooLarge { counted, limit } => Stopped::Declined(DeclineReason::StateTooLarge {
             uid: meta.uid.clone(),
             state: meta.name.clone(),
@@ -91,20 +103,22 @@ fn encode_state(plan: &Plan, task: TaskId, part: StatePart, bytes_max: Option<u6
             let text = format!("operator \"{}\", state \"{}\": {error}: {cause}", meta.uid, meta.name);
             Stopped::Declined(DeclineReason::Declined(text))
         }
-    })?;
-    let bytes = Bytes::from(bytes);
-    let state = StateHandle {
+    }
+}
+
+/// The handle of a state that was encoded.
+pub fn handle_of(plan: &Plan, task: TaskId, meta: StateMeta, written: &EncodedState, handle: Handle) -> StateHandle {
+    StateHandle {
+        key_groups: key_groups(plan, task, meta.kind),
         uid: meta.uid,
         name: meta.name,
         kind: meta.kind,
         schema: meta.schema,
         subtask: SubtaskIndex(task.subtask.0),
-        key_groups: key_groups(plan, task, meta.kind),
         rows: written.rows,
         crc32c: written.crc32c,
-        handle: Handle::Inline(bytes.clone()),
-    };
-    Ok(Encoded { state, bytes })
+        handle,
+    }
 }
 
 /// The key groups of a task's states.

@@ -7,6 +7,7 @@
 mod database;
 mod destination;
 mod encode;
+mod savepoint;
 mod snapshot;
 mod store;
 

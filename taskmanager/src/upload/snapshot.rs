@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::encode::{Stopped, encode_all};
 use super::store::Store;
-use super::{Destination, Taken, Uploads, database};
+use super::{Destination, Taken, Uploads, database, savepoint};
 use crate::rpc::{Answer, status_text};
 
 /// How long the files of a snapshot that is not wanted are tried to be deleted; what is left then goes with the checkpoint.
@@ -61,6 +61,7 @@ async fn prepare(
         Destination::Inline { state_bytes_max } if savepoint.is_none() => Some(*state_bytes_max),
         Destination::Inline { .. } | Destination::Files { .. } => None,
     };
+    let (parts, stored) = if savepoint.is_some() { savepoint::split(parts) } else { (parts, Vec::new()) };
     let (parts, databases) = match &uploads.destination {
         Destination::Files { inline_bytes_max, .. } if savepoint.is_none() => database::split(parts, *inline_bytes_max).await?,
         // Rows, whatever database they are in.
@@ -70,7 +71,9 @@ async fn prepare(
     let states = match (&uploads.destination, &savepoint) {
         (_, Some(storage)) => {
             let store = Store { storage, folder: "state".into(), deadline, begun };
-            store.write_all(encoded).await?
+            let mut states = store.write_all(encoded).await?;
+            states.extend(savepoint::store(uploads, &store, task, stored).await?);
+            states
         }
         (Destination::Inline { .. }, None) => encoded.into_iter().map(|encoded| encoded.state).collect(),
         (Destination::Files { storage, inline_bytes_max, inline_sum_max }, None) => {

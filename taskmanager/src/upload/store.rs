@@ -6,7 +6,8 @@ use std::sync::PoisonError;
 
 use bytes::{Bytes, BytesMut};
 use levada_common::checkpoint::{DeclineReason, Handle, StateHandle};
-use levada_common::storage::{Storage, retried};
+use levada_common::ids::{SubtaskIndex, Uid};
+use levada_common::storage::{ScratchFile, Storage, StorageError, retried};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -48,12 +49,17 @@ impl Store<'_> {
     /// Puts each state into a file of its own that is named after it: what a savepoint has.
     pub async fn write_all(&self, encoded: Vec<Encoded>) -> Result<Vec<StateHandle>, Stopped> {
         let written = encoded.into_iter().map(|Encoded { state, bytes }| async move {
-            let path = format!("{}/{}", self.folder, readable_name(&state));
+            let path = self.name(&state.uid, &state.name, state.subtask);
             let length = bytes.len() as u64;
             self.put(&path, bytes).await?;
             Ok(StateHandle { handle: Handle::File { path, offset: 0, length }, ..state })
         });
         futures::future::try_join_all(written).await
+    }
+
+    /// A new name for a state's own file.
+    pub fn name(&self, uid: &Uid, state: &str, subtask: SubtaskIndex) -> String {
+        format!("{}/{}", self.folder, readable_name(uid, state, subtask))
     }
 
     /// Writes the states of one file, and answers where each is.
@@ -75,21 +81,34 @@ impl Store<'_> {
 
     /// Writes a file of this snapshot, which is deleted if the snapshot does not come about.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), Stopped> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push((self.storage.clone(), path.into()));
-        let written = retried(self.deadline, || self.storage.put(path, bytes.clone())).await;
-        written.map_err(|error| Stopped::Declined(DeclineReason::StorageWrite { path: path.into(), cause: error.to_string() }))
+        self.begin(path);
+        written(path, retried(self.deadline, || self.storage.put(path, bytes.clone())).await)
     }
+
+    /// As `put`, out of a local file.
+    pub async fn put_file(&self, path: &str, file: &ScratchFile) -> Result<(), Stopped> {
+        self.begin(path);
+        written(path, retried(self.deadline, || self.storage.put_file(path, file)).await)
+    }
+
+    fn begin(&self, path: &str) {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push((self.storage.clone(), path.into()));
+    }
+}
+
+fn written(path: &str, written: Result<(), StorageError>) -> Result<(), Stopped> {
+    written.map_err(|error| Stopped::Declined(DeclineReason::StorageWrite { path: path.into(), cause: error.to_string() }))
 }
 
 /// The name of a state's file in a savepoint: operator, state and subtask for people to read, and something that no other has,
 /// since what is not plain in names is left out.
-fn readable_name(state: &StateHandle) -> String {
+fn readable_name(uid: &Uid, state: &str, subtask: SubtaskIndex) -> String {
     let plain = |text: &str| -> String {
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
         text.chars().take(READABLE_LETTERS_MAX).map(plain).collect()
     };
     let unique = &Uuid::new_v4().simple().to_string()[..8];
-    format!("{}.{}.{}-{unique}.arrow", plain(state.uid.as_str()), plain(&state.name), state.subtask)
+    format!("{}.{}.{subtask}-{unique}.arrow", plain(uid.as_str()), plain(state))
 }
 
 fn joined<'a>(pieces: impl Iterator<Item = &'a Bytes>, length: usize) -> Bytes {

@@ -60,6 +60,8 @@ pub struct Family {
     pub layout: RowLayout,
     /// Entries that were touched last at this time or before are expired.
     pub expired_until_ms: Arc<AtomicI64>,
+    /// Bytes of what its keys begin with that filters know; `None` where only whole keys are asked for, or keys have no fixed size.
+    pub prefix_bytes: Option<usize>,
 }
 
 /// How much a database has, as far as RocksDB tells.
@@ -165,7 +167,14 @@ impl Database {
         let expired_until_ms = expiry.unwrap_or_else(|| Arc::new(AtomicI64::new(NEVER_EXPIRED)));
         let layout = RowLayout::new(Arc::clone(schema), max_parallelism);
         let rewritten = had.filter(|had| had.family != family);
-        Ok((Family { family, state: name.into(), layout, expired_until_ms }, rewritten))
+        let prefix_bytes = layout.key_bytes().filter(|_| layout.has_below());
+        if let Some(bytes) = prefix_bytes {
+            let option = options::prefix_filter(bytes);
+            let option = option.each_ref().map(|(name, value)| (*name, value.as_str()));
+            let set = self.db.set_options_cf(&self.handle(&family), &option);
+            set.map_err(|error| self.open_error(Arc::new(error)))?;
+        }
+        Ok((Family { family, state: name.into(), layout, expired_until_ms, prefix_bytes }, rewritten))
     }
 
     /// Makes a column family; of this name, or one like it where that is RocksDB's own.

@@ -16,6 +16,7 @@ mod generation;
 mod load;
 mod options;
 mod restore;
+mod rows;
 mod scan;
 mod settings;
 mod shared;

@@ -6,21 +6,23 @@ use levada_state::cold::{Addresses, ColdError, Loaded};
 use levada_state::row_codec::{BadRow, RowBytes, RowReader};
 
 use crate::database::{Database, Family};
+use crate::options;
 
-/// Finds the entries of these addresses.
-pub fn load(database: &Database, family: &Family, addresses: &Addresses) -> Result<Loaded, ColdError> {
+/// Finds the entries of these addresses; where they are of everything below a key, the first `below_max` of each.
+pub fn load(database: &Database, family: &Family, addresses: &Addresses, below_max: usize) -> Result<Loaded, ColdError> {
     let (mut keys, mut known) = (RowBytes::new(), Vec::with_capacity(addresses.rows));
     let wrong = |source| ColdError::Layout { uid: database.uid.clone(), state: family.state.clone(), source };
     family.layout.write_keys(addresses, &mut keys, &mut known).map_err(wrong)?;
     let mut order: Vec<u32> = (0..keys.len() as u32).collect();
     order.sort_unstable_by(|left, right| keys.get(*left as usize).cmp(keys.get(*right as usize)).then(left.cmp(right)));
     order.dedup_by(|left, right| keys.get(*left as usize) == keys.get(*right as usize));
-    let mut found = Found { database, family, known, reader: RowReader::below(&family.layout), positions: Vec::new() };
+    let (reader, positions, cut) = (RowReader::below(&family.layout), Vec::new(), Vec::new());
+    let mut found = Found { database, family, known, reader, positions, cut };
     match family.layout.has_below() && addresses.below.is_empty() {
-        true => found.below(&keys, &order)?,
+        true => found.below(&keys, &order, below_max)?,
         false => found.exactly(&keys, &order)?,
     }
-    Ok(Loaded { positions: found.positions, rows: found.reader.finish() })
+    Ok(Loaded { positions: found.positions, rows: found.reader.finish(), cut: found.cut })
 }
 
 /// What was found so far.
@@ -31,6 +33,8 @@ struct Found<'a> {
     known: Vec<u32>,
     reader: RowReader,
     positions: Vec<u32>,
+    /// Addresses of which there is more.
+    cut: Vec<u32>,
 }
 
 impl Found<'_> {
@@ -49,17 +53,25 @@ impl Found<'_> {
     }
 
     /// The entries below these keys.
-    fn below(&mut self, keys: &RowBytes, order: &[u32]) -> Result<(), ColdError> {
+    fn below(&mut self, keys: &RowBytes, order: &[u32], below_max: usize) -> Result<(), ColdError> {
         let database = self.database;
-        let mut entries = database.db.raw_iterator_cf(&database.handle(&self.family.family));
+        let by_filter = self.family.prefix_bytes.is_some();
+        let options = options::below_keys(self.family.prefix_bytes);
+        let mut entries = database.db.raw_iterator_cf_opt(&database.handle(&self.family.family), options);
         for place in order {
             let prefix = keys.get(*place as usize);
-            // The next key often stands right here.
-            if entries.key().is_none_or(|key| key < prefix || !key.starts_with(prefix)) {
+            // The next key often stands right here, but where files were left out that do not have the last one.
+            if by_filter || entries.key().is_none_or(|key| !key.starts_with(prefix)) {
                 entries.seek(prefix);
             }
+            let mut found = 0;
             while let Some((key, value)) = entries.item().filter(|(key, _)| key.starts_with(prefix)) {
+                if found == below_max {
+                    self.cut.push(*place);
+                    break;
+                }
                 self.push(*place, key, value)?;
+                found += 1;
                 entries.next();
             }
             entries.status().map_err(|error| database.read_error(&self.family.state, Arc::new(error)))?;

@@ -8,7 +8,7 @@ use levada_common::config::RocksdbProfile;
 use levada_state::cold::RowLayout;
 use rocksdb::{
     BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, DataBlockIndexType, LogLevel, Options, ReadOptions,
-    WriteBufferManager, WriteOptions,
+    SliceTransform, WriteBufferManager, WriteOptions,
 };
 
 /// No entry is expired.
@@ -88,9 +88,13 @@ pub fn family(profile: RocksdbProfile, cache: &Cache, expired_until_ms: Arc<Atom
     options
 }
 
-/// Options of files that are ingested. Their compression is said here: a writer does not take that of a level.
-pub fn ingested(profile: RocksdbProfile, cache: &Cache, compression: DBCompressionType) -> Options {
+/// Options of files that are ingested. Their compression is said here: a writer does not take that of a level. Where the first
+/// `prefix_bytes` of a key are asked for, their filters know these too.
+pub fn ingested(profile: RocksdbProfile, cache: &Cache, compression: DBCompressionType, prefix_bytes: Option<usize>) -> Options {
     let mut options = Options::default();
+    if let Some(bytes) = prefix_bytes {
+        options.set_prefix_extractor(SliceTransform::create_fixed_prefix(bytes));
+    }
     options.set_block_based_table_factory(&blocks(&tuning(profile), cache));
     options.set_compression_type(compression);
     options
@@ -109,9 +113,27 @@ fn blocks(tuning: &Tuning, cache: &Cache) -> BlockBasedOptions {
     blocks
 }
 
+/// The option of a family by which filters know the first `bytes` of its keys too, as RocksDB writes it.
+pub fn prefix_filter(bytes: usize) -> [(&'static str, String); 1] {
+    [("prefix_extractor", format!("fixed:{bytes}"))]
+}
+
+/// Options of a read that goes from any key to the next one: no file may be left out.
+pub fn in_order() -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.set_total_order_seek(true);
+    options
+}
+
+/// Options of reads of what is below keys: where the family has a prefix filter, files that have nothing of a key are left out, so
+/// that from one key to the next is a seek.
+pub fn below_keys(prefix_bytes: Option<usize>) -> ReadOptions {
+    if prefix_bytes.is_some() { ReadOptions::default() } else { in_order() }
+}
+
 /// Options of a long read that must not push others' blocks out of the cache.
 pub fn long_read() -> ReadOptions {
-    let mut options = ReadOptions::default();
+    let mut options = in_order();
     options.fill_cache(false);
     options.set_readahead_size(1 << 20);
     options

@@ -21,9 +21,6 @@ use crate::options::{self, long_read};
 use crate::shared::Rocksdb;
 use crate::tables::Tables;
 
-/// Entries of a batch that is read.
-const BATCH_ENTRIES: usize = 4096;
-
 /// Entries that are encoded anew before they are put in order and written.
 const REENCODED_ENTRIES: usize = 1 << 19;
 
@@ -77,7 +74,7 @@ impl ReadDatabase {
                 path: self.path.clone(),
                 source,
             })?;
-            if reader.rows() >= BATCH_ENTRIES {
+            if reader.is_full() {
                 goes_on = visit(reader.finish()).is_continue();
             }
             Ok(goes_on)
@@ -213,7 +210,7 @@ fn copy_bytes(
     each: &mut dyn FnMut(Visit<'_>) -> Result<(), ColdError>,
 ) -> Result<u64, ColdError> {
     let shared = &database.shared;
-    let options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4);
+    let options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4, family.prefix_bytes);
     let fail = |error: Cause| database.write_error("copying restored entries", error);
     let mut tables = Tables::new(&options, database).map_err(|error| fail(Arc::new(error)))?;
     each(&mut |key, value| tables.put(key, value).map(|()| true).map_err(|error| fail(Arc::new(error))))?;
@@ -255,7 +252,7 @@ fn encode_anew(
 }
 
 /// Writes the entries of a generation that are in `groups`.
-fn write_within(database: &Database, generation: &mut Generation, groups: KeyGroupRange) -> Result<u64, ColdError> {
+pub fn write_within(database: &Database, generation: &mut Generation, groups: KeyGroupRange) -> Result<u64, ColdError> {
     /// Passes on what is between the bounds.
     struct Within<'a, 'b>(&'a mut Tables<'b>, (Vec<u8>, Vec<u8>));
     impl Sink for Within<'_, '_> {
@@ -269,7 +266,8 @@ fn write_within(database: &Database, generation: &mut Generation, groups: KeyGro
         }
     }
     let shared = &database.shared;
-    let options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4);
+    let options =
+        options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4, generation.family().prefix_bytes);
     let fail = |error: Cause| database.write_error("encoding restored entries anew", error);
     let mut tables = Tables::new(&options, database).map_err(|error| fail(Arc::new(error)))?;
     let written = generation.write(&mut Within(&mut tables, RowLayout::group_bounds(groups)));

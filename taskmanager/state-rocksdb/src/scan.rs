@@ -12,9 +12,6 @@ use crate::database::{Database, Family};
 use crate::load::bad_entry;
 use crate::options::long_read;
 
-/// Entries of a batch.
-const BATCH_ENTRIES: usize = 4096;
-
 /// Batches that are read ahead.
 const AHEAD: usize = 2;
 
@@ -69,7 +66,7 @@ fn read(
         entries.seek(first);
         while let Some((key, value)) = entries.item().filter(|(key, _)| *key < end.as_slice()) {
             reader.push(0, key, value).map_err(|error| bad_entry(database, family, error))?;
-            if reader.rows() >= BATCH_ENTRIES && tx.send(Ok(Some(reader.finish()))).is_err() {
+            if reader.is_full() && tx.send(Ok(Some(reader.finish()))).is_err() {
                 return Ok(());
             }
             entries.next();

@@ -17,6 +17,7 @@ use levada_state::snapshot::DatabaseSnapshot;
 
 use crate::database::{Database, DatabaseSize, Family};
 use crate::load::{bad_entry, load};
+use crate::options;
 use crate::restore::rewrite_family;
 use crate::scan::RunningScan;
 use crate::snapshot::{RocksdbSnapshot, Ticket};
@@ -31,6 +32,7 @@ pub struct RocksdbStore {
     progress: Arc<Progress>,
     sealed: Seal,
     snapshot: Option<Ticket>,
+    loads: u64,
     reads: u64,
     hits: u64,
     writer: Option<JoinHandle<()>>,
@@ -54,6 +56,7 @@ impl RocksdbStore {
             progress,
             sealed: Seal(0),
             snapshot: None,
+            loads: 0,
             reads: 0,
             hits: 0,
             writer: Some(thread),
@@ -88,9 +91,10 @@ impl ColdStore for RocksdbStore {
         &self.family(state).layout
     }
 
-    fn load(&mut self, state: ColdStateId, addresses: &Addresses) -> Result<Loaded, ColdError> {
+    fn load(&mut self, state: ColdStateId, addresses: &Addresses, below_max: usize) -> Result<Loaded, ColdError> {
         self.progress.check()?;
-        let loaded = load(&self.database, self.family(state), addresses)?;
+        let loaded = load(&self.database, self.family(state), addresses, below_max)?;
+        self.loads += 1;
         self.reads += addresses.rows as u64;
         self.hits += loaded.positions.len() as u64;
         Ok(loaded)
@@ -106,7 +110,7 @@ impl ColdStore for RocksdbStore {
     fn namespaces(&mut self, state: ColdStateId, groups: KeyGroupRange) -> Result<BTreeSet<Option<Window>>, ColdError> {
         self.progress.check()?;
         let family = self.family(state);
-        let mut entries = self.database.db.raw_iterator_cf(&self.database.handle(&family.family));
+        let mut entries = self.database.db.raw_iterator_cf_opt(&self.database.handle(&family.family), options::in_order());
         let first_key = |from: &[u8]| {
             entries.seek(from);
             let key = entries.key().map(<[u8]>::to_vec);
@@ -180,6 +184,7 @@ impl ColdStore for RocksdbStore {
     fn metrics(&self) -> ColdMetrics {
         let DatabaseSize { disk_bytes, entries } = self.progress.size();
         ColdMetrics {
+            loads: self.loads,
             reads: self.reads,
             hits: self.hits,
             writes: self.progress.writes(),

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
+use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::StateSchema;
 use levada_state::cold::{ColdError, ColdStores, Opened};
 
 use crate::database::{Database, database_path};
 use crate::directory::{TaskDirectory, WorkingDirectoryError, remove};
 use crate::restore::{ReadDatabase, choose_base, copy, cut};
+use crate::rows::put_rows;
 use crate::shared::Rocksdb;
 use crate::store::RocksdbStore;
 
@@ -74,6 +77,25 @@ impl TaskDatabases {
         Ok(base)
     }
 
+    /// Puts rows of a state with this schema into the operator's database, those of the task's key groups; `next` gives them batch
+    /// by batch, with the columns of the state's layout among their columns. Answers the number of entries.
+    ///
+    /// Errors: `Open`, `Layout` for rows of another state, `Write`, and whatever `next` says. Blocks.
+    pub fn put_rows<E: From<ColdError>>(
+        &self,
+        uid: &Uid,
+        name: &str,
+        schema: &Arc<StateSchema>,
+        next: impl FnMut() -> Result<Option<RecordBatch>, E>,
+    ) -> Result<u64, E> {
+        let known = self.restored.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned();
+        let database = known.map_or_else(|| self.open_database(uid), Ok)?;
+        let (family, _) = database.family(name, schema)?;
+        let entries = put_rows(&database, &family, self.key_groups, next)?;
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone(), database);
+        Ok(entries)
+    }
+
     /// Opens the database that was fetched into `folder` as the operator's, without what does not belong to it.
     fn open_cut(&self, uid: &Uid, folder: &Path, fetched: ReadDatabase, names: &[String]) -> Result<Arc<Database>, ColdError> {
         let had = fetched.description().key_groups;
@@ -99,5 +121,9 @@ impl ColdStores for TaskDatabases {
         let database = restored.map_or_else(|| self.open_database(uid), Ok)?;
         let store = Box::new(RocksdbStore::start(database, self.waker.clone())?);
         Ok(Opened { store, share: self.shared.memory.overlays.share() })
+    }
+
+    fn unopened(&self) -> Option<Uid> {
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner).keys().next().cloned()
     }
 }

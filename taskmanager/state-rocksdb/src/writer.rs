@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use levada_state::cold::{Change, ColdError, Seal};
 use rocksdb::checkpoint::Checkpoint;
-use rocksdb::{DBCompressionType, Options, properties};
+use rocksdb::{DBCompressionType, properties};
 
 use crate::database::{Cause, Database, DatabaseSize, Family};
 use crate::generation::Generation;
@@ -141,7 +141,6 @@ impl State {
 pub struct Writer {
     database: Arc<Database>,
     progress: Arc<Progress>,
-    table_options: Options,
     generations: Vec<Generation>,
     /// Bytes of the changes in `generations`.
     bytes: u64,
@@ -151,9 +150,7 @@ pub struct Writer {
 impl Writer {
     /// A writer of `database`.
     pub fn new(database: Arc<Database>, progress: Arc<Progress>) -> Self {
-        let shared = &database.shared;
-        let table_options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::None);
-        Self { database, progress, table_options, generations: Vec::new(), bytes: 0, snapshots: 0 }
+        Self { database, progress, generations: Vec::new(), bytes: 0, snapshots: 0 }
     }
 
     /// Works until the store is dropped, or something fails.
@@ -203,7 +200,8 @@ impl Writer {
         let fail = |source| ColdError::Layout { uid: uid.clone(), state: family.state.clone(), source };
         let generation = &mut self.generations[place];
         if let Some(prefixes) = generation.clears(change).map_err(fail)? {
-            let mut entries = self.database.db.raw_iterator_cf(&self.database.handle(&family.family));
+            let options = options::below_keys(family.prefix_bytes);
+            let mut entries = self.database.db.raw_iterator_cf_opt(&self.database.handle(&family.family), options);
             for prefix in prefixes.iter() {
                 entries.seek(prefix);
                 while let Some(key) = entries.key().filter(|key| key.starts_with(prefix)) {
@@ -220,7 +218,7 @@ impl Writer {
     fn write(&mut self) -> Result<(), ColdError> {
         for generation in self.generations.iter_mut().filter(|generation| !generation.is_empty()) {
             await_compaction(&self.database, &self.progress, &generation.family().family);
-            let written = write_generation(&self.database, &self.table_options, generation)?;
+            let written = write_generation(&self.database, generation)?;
             self.progress.writes.fetch_add(written, Ordering::Relaxed);
             generation.clear();
         }
@@ -244,10 +242,12 @@ impl Writer {
 }
 
 /// Writes a generation as sorted files, or where the database does not take those, as sorted batches.
-fn write_generation(database: &Database, options: &Options, generation: &Generation) -> Result<u64, ColdError> {
-    let Family { family, state, .. } = generation.family().as_ref();
+fn write_generation(database: &Database, generation: &Generation) -> Result<u64, ColdError> {
+    let Family { family, state, prefix_bytes, .. } = generation.family().as_ref();
+    let shared = &database.shared;
+    let options = options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::None, *prefix_bytes);
     let failed = |doing: &str, cause: Cause| database.write_error(format!("{doing} of state \"{state}\""), cause);
-    let mut tables = Tables::new(options, database).map_err(|error| failed("making files", Arc::new(error)))?;
+    let mut tables = Tables::new(&options, database).map_err(|error| failed("making files", Arc::new(error)))?;
     let ingested = generation.write(&mut tables).and_then(|()| tables.ingest(database, family));
     let error = match ingested {
         Ok(entries) => return Ok(entries),

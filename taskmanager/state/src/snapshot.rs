@@ -98,7 +98,10 @@ pub trait DatabaseSnapshot: Debug + Send + Sync {
     /// Its files; a database in a directory that has just these under their names is the same one.
     fn files(&self) -> Result<Vec<SnapshotFile>, ColdError>;
 
-    /// Visits all entries of a state, in the columns of its layout.
+    /// A folder on the disk that it is on, for files without names.
+    fn folder(&self) -> Result<PathBuf, ColdError>;
+
+    /// Visits all entries of a state, in the columns of its layout and in the order of their key groups.
     fn rows(&self, state: &str, visit: VisitRows<'_>) -> Result<(), ColdError>;
 
     /// Number of entries of a state, estimated.

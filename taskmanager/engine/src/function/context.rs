@@ -69,7 +69,8 @@ impl<'a> KeyedContext<'a> {
         Self { inner }
     }
 
-    /// Makes the key of this row of the batch (of this timer, in `on_timers`) the current one.
+    /// Makes the key of this row of the batch (of this timer, in `on_timers`) the current one; the window of a timer that has one
+    /// becomes the current window.
     ///
     /// Contract: the row is there; another one panics.
     #[inline]
@@ -80,6 +81,9 @@ impl<'a> KeyedContext<'a> {
         self.inner.keyed.touch_ahead(&self.inner.ids, row);
         if let Some(times) = &self.inner.row_times {
             self.inner.keyed.set_row_time(times[row]);
+        }
+        if let Some(window) = self.inner.windows.get(row) {
+            self.inner.keyed.set_namespace(Some(*window));
         }
     }
 
@@ -102,14 +106,13 @@ impl<'a> KeyedContext<'a> {
     }
 
     /// Calls `on_timers` for the current key when the watermark reaches `time_ms`; once, however often it is set. One that has
-    /// been reached already fires after this call.
+    /// been reached already fires after this call. With `window_timers` it is the current window's, which comes back with it, and is
+    /// set once for each window.
     ///
-    /// Errors: `UndeclaredTimer`, `NoKey`.
+    /// Errors: `UndeclaredTimer`, `NoKey`; `NoWindow` with `window_timers`, where `set_namespace` was not called.
     #[inline]
     pub fn set_event_timer(&mut self, time_ms: i64) -> Result<(), FunctionError> {
-        let (timers, key) = self.inner.timers(TimerKind::Event)?;
-        timers.register(key, (), time_ms);
-        Ok(())
+        self.inner.set_timer(TimerKind::Event, time_ms)
     }
 
     /// Takes a timer of the current key back; none is needed to be there.
@@ -117,9 +120,7 @@ impl<'a> KeyedContext<'a> {
     /// Errors: as `set_event_timer`.
     #[inline]
     pub fn delete_event_timer(&mut self, time_ms: i64) -> Result<(), FunctionError> {
-        let (timers, key) = self.inner.timers(TimerKind::Event)?;
-        timers.delete(key, (), time_ms);
-        Ok(())
+        self.inner.delete_timer(TimerKind::Event, time_ms)
     }
 
     /// Calls `on_timers` for the current key at `time_ms` of processing time. After a restore, timers whose time has passed
@@ -128,9 +129,7 @@ impl<'a> KeyedContext<'a> {
     /// Errors: as `set_event_timer`.
     #[inline]
     pub fn set_processing_timer(&mut self, time_ms: i64) -> Result<(), FunctionError> {
-        let (timers, key) = self.inner.timers(TimerKind::Processing)?;
-        timers.register(key, (), time_ms);
-        Ok(())
+        self.inner.set_timer(TimerKind::Processing, time_ms)
     }
 
     /// Takes a timer of the current key back.
@@ -138,9 +137,7 @@ impl<'a> KeyedContext<'a> {
     /// Errors: as `set_event_timer`.
     #[inline]
     pub fn delete_processing_timer(&mut self, time_ms: i64) -> Result<(), FunctionError> {
-        let (timers, key) = self.inner.timers(TimerKind::Processing)?;
-        timers.delete(key, (), time_ms);
-        Ok(())
+        self.inner.delete_timer(TimerKind::Processing, time_ms)
     }
 
     /// The broadcast states, to be read.

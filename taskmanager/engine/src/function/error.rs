@@ -68,6 +68,9 @@ pub enum FunctionError {
     /// It uses state or timers before it has entered a row.
     #[error("it uses keyed state or a timer before it has entered a row; call `enter(row)` first")]
     NoKey,
+    /// Its timers belong to windows and it sets one without.
+    #[error("it sets or deletes a timer outside of a window, and its timers belong to windows; call `set_namespace` first")]
+    NoWindow,
     /// An option is missing or wrong.
     #[error("option \"{option}\": {reason}")]
     Option {

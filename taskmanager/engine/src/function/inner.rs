@@ -7,12 +7,13 @@ use arrow::buffer::ScalarBuffer;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::time::Watermark;
 use levada_common::types::Column;
-use levada_state::keyed::{Clock, KeyedState};
+use levada_state::keyed::{Clock, KeyedState, Namespace};
 use levada_state::operator_state::OperatorStates;
 use levada_state::snapshot::{StateMeta, StatePart};
-use levada_state::timers::{Fired, TimerKind, Timers};
+use levada_state::timers::TimerKind;
 
 use super::error::FunctionError;
+use super::timers::{Due, FunctionTimers};
 
 /// Timers that a step of the background saves.
 const TIMERS_PER_STEP: usize = 8192;
@@ -27,16 +28,18 @@ pub(crate) struct Inner {
     pub(crate) keyed: KeyedState,
     pub(crate) operator: OperatorStates,
     /// Those of event time and those of processing time.
-    timers: [Option<Timers>; 2],
+    timers: [Option<FunctionTimers>; 2],
     pub(super) watermark: Watermark,
     pub(super) processing_ms: i64,
     /// Event times of the rows of the batch, where they have some.
     pub(crate) row_times: Option<ScalarBuffer<i64>>,
     /// The key id of each row that can be entered.
     pub(crate) ids: Vec<u32>,
+    /// The window of each row that can be entered, where it is a timer that has one.
+    pub(crate) windows: Vec<Namespace>,
     /// The key id of the row that was entered.
     pub(super) current: Option<u32>,
-    fired: Fired,
+    due: Due,
     emptied: Vec<u32>,
     checkpoint: Option<CheckpointId>,
 }
@@ -48,7 +51,7 @@ impl Inner {
         key_columns: Vec<Column>,
         keyed: KeyedState,
         operator: OperatorStates,
-        timers: [Option<Timers>; 2],
+        timers: [Option<FunctionTimers>; 2],
     ) -> Self {
         Self {
             uid,
@@ -60,8 +63,9 @@ impl Inner {
             processing_ms: 0,
             row_times: None,
             ids: Vec::new(),
+            windows: Vec::new(),
             current: None,
-            fired: Fired::default(),
+            due: Due::default(),
             emptied: Vec::new(),
             checkpoint: None,
         }
@@ -84,7 +88,9 @@ impl Inner {
 
     fn leave_row(&mut self) {
         self.row_times = None;
+        self.windows.clear();
         self.current = None;
+        self.keyed.set_namespace(None);
         self.tell_time();
     }
 
@@ -111,12 +117,28 @@ impl Inner {
     }
 
     /// The timers of this kind, if the function sets any.
-    pub(crate) fn timers_of(&mut self, kind: TimerKind) -> Option<&mut Timers> {
+    pub(crate) fn timers_of(&mut self, kind: TimerKind) -> Option<&mut FunctionTimers> {
         self.timers[kind as usize].as_mut()
     }
 
+    /// Sets a timer of the current key, and of the current window where timers belong to windows.
+    #[inline]
+    pub(super) fn set_timer(&mut self, kind: TimerKind, time_ms: i64) -> Result<(), FunctionError> {
+        let window = self.keyed.namespace();
+        let (timers, key) = self.timers(kind)?;
+        timers.register(key, window, time_ms).map(drop).ok_or(FunctionError::NoWindow)
+    }
+
+    /// Takes a timer back.
+    #[inline]
+    pub(super) fn delete_timer(&mut self, kind: TimerKind, time_ms: i64) -> Result<(), FunctionError> {
+        let window = self.keyed.namespace();
+        let (timers, key) = self.timers(kind)?;
+        timers.delete(key, window, time_ms).map(drop).ok_or(FunctionError::NoWindow)
+    }
+
     /// The timers of this kind, and the current key.
-    pub(super) fn timers(&mut self, kind: TimerKind) -> Result<(&mut Timers, u32), FunctionError> {
+    fn timers(&mut self, kind: TimerKind) -> Result<(&mut FunctionTimers, u32), FunctionError> {
         match (&mut self.timers[kind as usize], self.current) {
             (Some(timers), Some(key)) => Ok((timers, key)),
             (Some(_), None) => Err(FunctionError::NoKey),
@@ -138,12 +160,13 @@ impl Inner {
     /// Whether a timer is due.
     pub(crate) fn has_due(&self) -> bool {
         TimerKind::ALL.into_iter().any(|kind| {
-            let next = self.timers[kind as usize].as_ref().and_then(Timers::next_time);
+            let next = self.timers[kind as usize].as_ref().and_then(FunctionTimers::next_time);
             next.is_some_and(|next| next <= self.due(kind))
         })
     }
 
-    /// Takes up to `max` timers that are due: their keys are the rows that can be entered, their times are put in `times_ms`.
+    /// Takes up to `max` timers that are due: their keys, with their windows, are the rows that can be entered, their times are put in
+    /// `times_ms`.
     pub(crate) fn take_due(&mut self, kind: TimerKind, max: usize, times_ms: &mut Vec<i64>) -> Result<(), FunctionError> {
         times_ms.clear();
         let due = self.due(kind);
@@ -151,17 +174,17 @@ impl Inner {
         if timers.next_time().is_none_or(|next| next > due) {
             return Ok(());
         }
-        self.fired.clear();
-        timers.fire(due, max, &mut self.fired);
-        std::mem::swap(times_ms, &mut self.fired.times);
+        timers.fire(due, max, &mut self.due);
+        std::mem::swap(times_ms, &mut self.due.times_ms);
         self.leave();
-        std::mem::swap(&mut self.ids, &mut self.fired.keys);
-        Ok(self.keyed.fetch(&self.ids)?)
+        std::mem::swap(&mut self.ids, &mut self.due.keys);
+        std::mem::swap(&mut self.windows, &mut self.due.windows);
+        Ok(self.keyed.fetch_windows(&self.ids, &self.windows)?)
     }
 
     /// When the next timer of processing time is due.
     pub(crate) fn next_processing_timer(&self) -> Option<i64> {
-        self.timers[TimerKind::Processing as usize].as_ref().and_then(Timers::next_time)
+        self.timers[TimerKind::Processing as usize].as_ref().and_then(FunctionTimers::next_time)
     }
 
     /// After each call that changed something: memory is charged, and keys that have nothing are forgotten.
@@ -190,7 +213,7 @@ impl Inner {
         for kind in TimerKind::ALL {
             let Some(timers) = &mut timers[kind as usize] else { continue };
             let pieces = timers.freeze(|ids| keyed.key_columns(ids));
-            let declaration = kind.declaration::<()>();
+            let declaration = timers.declaration(kind);
             let schema = Arc::new(declaration.schema(&self.key_columns));
             let (uid, name, kind) = (self.uid.clone(), declaration.name, declaration.kind);
             parts.push(StatePart { meta: StateMeta { uid, name, kind, schema }, contents: pieces.into() });
@@ -213,14 +236,19 @@ impl Inner {
         self.keyed.notify(checkpoint, completed);
         self.operator.notify(checkpoint, completed);
         if !completed && self.checkpoint == Some(checkpoint) {
-            self.timers.iter_mut().flatten().for_each(Timers::abandon);
+            self.timers.iter_mut().flatten().for_each(FunctionTimers::abandon);
         }
     }
 
     /// Bytes held.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.keyed.memory_bytes()
-            + self.operator.memory_bytes()
-            + self.timers.iter().flatten().map(Timers::memory_bytes).sum::<usize>()
+        self.keyed.memory_bytes() + self.sizes_beside_keyed().map(|(_, bytes)| bytes).sum::<usize>()
+    }
+
+    /// The bytes that timers and operator states hold, by name: they are on the heap whatever the backend.
+    pub(crate) fn sizes_beside_keyed(&self) -> impl Iterator<Item = (&str, usize)> {
+        let timers = TimerKind::ALL.into_iter().zip(&self.timers);
+        let timers = timers.filter_map(|(kind, timers)| Some((kind.state_name(), timers.as_ref()?.memory_bytes())));
+        timers.chain(self.operator.sizes())
     }
 }

@@ -12,10 +12,13 @@ mod inner;
 mod output;
 mod registered;
 mod rows;
+mod timers;
 mod traits;
 
 pub use context::{FlatMapContext, FunctionContext, KeyedContext, TimerKind};
 pub use error::FunctionError;
+/// A window: what states kept per window, and timers of windows, belong to within a key.
+pub use levada_state::keyed::Namespace;
 pub use output::{Builder, Cell, Output, Row, SideRows};
 pub use registered::{Functions, RegisteredFunction, RegistrationError};
 pub use rows::{ColumnType, Rows, TypedColumn};
@@ -25,3 +28,4 @@ pub use traits::{
 
 pub(crate) use erased::Function;
 pub(crate) use inner::Inner;
+pub(crate) use timers::FunctionTimers;

@@ -5,6 +5,7 @@ use levada_state::types::StateType;
 
 pub use levada_state::descriptor::AggregateFunction;
 
+use levada_state::keyed::Namespace;
 use levada_state::timers::TimerKind;
 
 use super::context::{FlatMapContext, FunctionContext, KeyedContext};
@@ -89,12 +90,13 @@ pub trait KeyedProcessFunction: Send + 'static {
     }
 }
 
-/// Timers that are due, in the order of their times; no two of one key and time.
+/// Timers that are due, in the order of their times; no two of one key, window and time.
 #[derive(Debug, Clone, Copy)]
 pub struct FiredTimers<'a> {
     pub(crate) kind: TimerKind,
     pub(crate) keys: Rows<'a>,
     pub(crate) times_ms: &'a [i64],
+    pub(crate) windows: &'a [Namespace],
 }
 
 impl<'a> FiredTimers<'a> {
@@ -116,6 +118,12 @@ impl<'a> FiredTimers<'a> {
     /// The time for which each was set. Units: milliseconds since 1970.
     pub fn times_ms(&self) -> &'a [i64] {
         self.times_ms
+    }
+
+    /// The window of each, for a function with `window_timers`; else none. `enter` makes it the current one, so that states kept per
+    /// window are that window's.
+    pub fn windows(&self) -> &'a [Namespace] {
+        self.windows
     }
 
     /// The key's columns: a row for each timer, which `enter` takes as its number.

@@ -3,6 +3,7 @@
 pub mod aggregate;
 pub(crate) mod bad_records;
 pub(crate) mod chain;
+mod charge;
 mod event_time;
 mod filter;
 mod join;
@@ -22,6 +23,19 @@ use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
 use crate::function::Functions;
 use crate::operator::Operator;
+
+/// Whether a keyed state of such an operator is kept in its store, where it has one: then `open` needs no rows of it, the store has
+/// them. All others come as rows, whatever the backend.
+pub fn keeps_in_store(kind: &OperatorKind, state: &str) -> bool {
+    match kind {
+        OperatorKind::Aggregate(aggregate) => aggregate::keeps_in_store(aggregate, state),
+        OperatorKind::Process(process) => {
+            let mut states = process.function.states.iter();
+            states.any(|declared| declared.kind.is_keyed() && declared.name == state)
+        }
+        _ => false,
+    }
+}
 
 /// The operator of `spec`, not yet opened.
 ///

@@ -125,7 +125,10 @@ impl Builder<'_> {
                 chain.give_sides();
             }
         }
-        Ok(chain)
+        match self.parts.cold.as_ref().and_then(|stores| stores.unopened()) {
+            Some(uid) => Err(broken(&uid, "what was restored into its database is used by no operator".into())),
+            None => Ok(chain),
+        }
     }
 
     fn operator_context(&self, spec: &OperatorSpec) -> Result<OperatorContext, EngineError> {

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{Int64Type, UInt16Type};
 use levada_common::checkpoint::{CheckpointKind, Handle, StateHandle};
+use levada_common::function::{FunctionDeclaration, FunctionKind};
 use levada_common::ids::{CheckpointId, SubtaskIndex};
-use levada_common::plan::JobSettings;
-use levada_common::state_schema::{StateSchema, StateShape};
+use levada_common::plan::{BadRecordPolicy, JobSettings, OperatorKind, OperatorSpec, Plan, ProcessSpec};
+use levada_common::state_schema::{StateDeclaration, StateSchema, StateShape};
 use levada_common::types::{Column, LogicalType};
 use levada_proto::convert::state_from_message;
 use levada_state::cold::{Change, ColdStateId, ColdStore, ColdStores, Scope, Within};
@@ -73,15 +74,47 @@ impl Rig {
     }
 
     fn restorer(&self, backend: BackendKind) -> Arc<Restorer> {
-        let plan = Arc::new(plan(Self::settings(&self.dir, backend), "end", "collect"));
+        let plan = Arc::new(Self::plan(Self::settings(&self.dir, backend), 1));
         let own = Some(format!("file://{}", self.folder().display()));
         Restorer::new(attempt(1), plan, self.job_manager.calls(FRAME), Arc::clone(&self.databases), own)
     }
 
+    /// A plan with a function that has the states "a" and "b".
+    fn plan(settings: JobSettings, parallelism: u32) -> Plan {
+        let state = |name: &str| StateDeclaration { name: name.into(), kind: StateKind::Keyed, schema: (*schema()).clone() };
+        let mut function = FunctionDeclaration::new("counter", FunctionKind::KeyedProcess);
+        function.states = vec![state("a"), state("b")];
+        let process = ProcessSpec { function, options: Default::default(), keys: schema().keys.clone(), broadcast: None };
+        let mut plan = plan(settings, "end", "collect");
+        let stream = crate::testing::schema();
+        plan.vertices[0].parallelism = parallelism;
+        plan.vertices[0].operators.push(OperatorSpec {
+            uid: uid(),
+            clause: "process".into(),
+            kind: OperatorKind::Process(Box::new(process)),
+            input: stream.clone(),
+            output: stream,
+            sides: Vec::new(),
+            bad_records: BadRecordPolicy::Fail,
+        });
+        plan
+    }
+
     async fn restore(&self, backend: BackendKind, states: &[StateHandle]) -> Result<Restored, Failure> {
         let directory = format!("file://{}", self.folder().display());
+        let states = Self::of_handles(&directory, states);
+        self.restorer(backend).restore(task(0, 0), states, Waker::noop().clone()).await
+    }
+
+    /// States of a snapshot in `directory`, as they are to be restored.
+    fn of_handles(directory: &str, states: &[StateHandle]) -> Vec<RestoreState> {
         let states = states.iter().map(|state| {
-            let Handle::Database { files, family } = state.handle.clone() else { panic!("{:?}", state.handle) };
+            let directory = directory.to_owned();
+            let place = match state.handle.clone() {
+                Handle::Database { files, family } => RestorePlace::Database { directory, files, family },
+                Handle::File { path, offset, .. } => RestorePlace::File { directory, path, offset },
+                Handle::Inline(bytes) => panic!("{} bytes are inline", bytes.len()),
+            };
             RestoreState {
                 uid: state.uid.clone(),
                 name: state.name.clone(),
@@ -91,17 +124,21 @@ impl Rig {
                 key_groups: state.key_groups,
                 rows: state.rows,
                 crc32c: state.crc32c,
-                length: 0,
-                place: RestorePlace::Database { directory: directory.clone(), files, family },
+                length: state.handle.length(),
+                place,
                 max_parallelism: None,
                 entries: 0..state.rows,
             }
         });
-        self.restorer(backend).restore(task(0, 0), states.collect(), Waker::noop().clone()).await
+        states.collect()
     }
 
     /// Takes a snapshot of a store and uploads it.
     async fn snapshot(&mut self, store: &mut dyn ColdStore, checkpoint: u64) -> Vec<StateHandle> {
+        self.snapshot_for(store, checkpoint, CheckpointKind::Checkpoint).await
+    }
+
+    async fn snapshot_for(&mut self, store: &mut dyn ColdStore, checkpoint: u64, kind: CheckpointKind) -> Vec<StateHandle> {
         let snapshot = store.begin_snapshot();
         store.complete_snapshot();
         let part = |name: &str| {
@@ -110,15 +147,7 @@ impl Rig {
         };
         let (task, checkpoint) = (task(0, 0), CheckpointId(checkpoint));
         let parts = vec![part("a"), part("b")];
-        self.uploads.submit(Taken {
-            task,
-            checkpoint,
-            kind: CheckpointKind::Checkpoint,
-            finished: false,
-            parts,
-            durable: Vec::new(),
-            sync_ns: 1,
-        });
+        self.uploads.submit(Taken { task, checkpoint, kind, finished: false, parts, durable: Vec::new(), sync_ns: 1 });
         match self.job_manager.told.recv().await.unwrap() {
             Told::Acknowledged(request) => {
                 let states = request.states.iter();
@@ -260,4 +289,53 @@ async fn one_flipped_bit_in_any_file_is_found_and_named() {
     }
     let whole = rig.restore(BackendKind::Rocksdb, &states).await;
     assert_eq!(whole.err().map(|failure| failure.message), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_savepoint_of_a_database_becomes_databases_again_without_coming_into_memory() {
+    let mut rig = Rig::new().await;
+    let databases = rig.restore(BackendKind::Rocksdb, &[]).await.unwrap().databases.unwrap();
+    let mut store = open(&databases);
+    write(store.as_mut(), 0, 0..40_000);
+    write(store.as_mut(), 1, 0..10);
+    let savepoint = rig.dir.path().join("savepoint");
+    let directory = format!("file://{}", savepoint.display());
+    let kind = CheckpointKind::Savepoint { directory: directory.as_str().into(), stops: false };
+    let states = rig.snapshot_for(store.as_mut(), 1, kind).await;
+    drop((store, databases));
+    assert_eq!(std::fs::read_dir(savepoint.join("state")).unwrap().count(), 2, "a file for each state");
+    assert!(states.iter().all(|state| matches!(state.handle, Handle::File { offset: 0, .. })), "{states:?}");
+
+    // At another parallelism each task has its groups in its database, and no rows.
+    let settings = Rig::settings(&rig.dir, BackendKind::Rocksdb);
+    let restorer = |parallelism| {
+        let plan = Arc::new(Rig::plan(settings.clone(), parallelism));
+        Restorer::new(attempt(1), plan, rig.job_manager.calls(FRAME), Arc::clone(&rig.databases), None)
+    };
+    let mut found = [0, 0];
+    for subtask in 0..3 {
+        let states = Rig::of_handles(&directory, &states);
+        let restored = restorer(3).restore(task(0, subtask), states, Waker::noop().clone()).await.unwrap();
+        assert!(restored.states.is_empty(), "they are rows: {:?}", restored.states.keys());
+        let mut store = open(restored.databases.as_ref().unwrap());
+        let own = KeyGroupRange::of_subtask(subtask, 3, 128);
+        for (state, found) in found.iter_mut().enumerate() {
+            let all = rows(store.as_mut(), state as u32);
+            let scope = Scope { groups: own, within: Within::Any };
+            let scan = store.scan(ColdStateId(state as u32), scope).unwrap();
+            assert_eq!(all, scan.map(|rows| rows.unwrap().num_rows()).sum::<usize>(), "rows of others are there");
+            *found += all;
+        }
+    }
+    assert_eq!(found, [40_000, 10]);
+
+    // What is damaged is said before a row of it is used.
+    let Handle::File { path, .. } = &states[0].handle else { panic!("{states:?}") };
+    let mut bytes = std::fs::read(savepoint.join(path)).unwrap();
+    let half = bytes.len() / 2;
+    bytes[half] ^= 1;
+    std::fs::write(savepoint.join(path), &bytes).unwrap();
+    let states = Rig::of_handles(&directory, &states);
+    let failure = restorer(1).restore(task(0, 0), states, Waker::noop().clone()).await.err().unwrap();
+    assert!(failure.message.contains(path) && failure.message.contains("CRC-32C"), "{failure}");
 }

@@ -343,7 +343,7 @@ fn sorted_batches_write_what_sorted_files_do() {
     batches.flush().unwrap();
     let by_batches = written(&family.family);
     let (second, _) = database.family("second", &schema).unwrap();
-    let options = crate::options::ingested(shared.profile, &shared.memory.cache, rocksdb::DBCompressionType::None);
+    let options = crate::options::ingested(shared.profile, &shared.memory.cache, rocksdb::DBCompressionType::None, None);
     let mut tables = Tables::new(&options, &database).unwrap();
     generation.write(&mut tables).unwrap();
     tables.ingest(&database, &second.family).unwrap();

@@ -211,8 +211,11 @@ impl Pair {
             if self.numbers.below(2) == 0 {
                 addresses.below.clear();
             }
-            let (found, expected) = (self.store.load(id, &addresses)?, self.model.load(of_model, &addresses)?);
+            let below_max = [usize::MAX, 2, 1][self.numbers.below(3) as usize];
+            let found = self.store.load(id, &addresses, below_max)?;
+            let expected = self.model.load(of_model, &addresses, below_max)?;
             let place = format!("seed {}, step {step}, state {state}", self.seed);
+            assert_eq!(found.cut, expected.cut, "{place}: of which addresses there is more than {below_max}");
             assert_eq!(found.positions, expected.positions, "{place}: which addresses are found");
             assert_eq!(found.rows, expected.rows, "{place}: what is found");
             let (found, expected) = (self.store.namespaces(id, groups)?, self.model.namespaces(of_model, groups)?);

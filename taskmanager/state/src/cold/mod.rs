@@ -48,6 +48,8 @@ pub struct Loaded {
     pub positions: Vec<u32>,
     /// The columns of the layout behind key and window: map key or index, values, `_ttl`.
     pub rows: RecordBatch,
+    /// Numbers of the addresses of which there is more than was asked for.
+    pub cut: Vec<u32>,
 }
 
 /// The store of an operator, and what memory the overlay before it may take.
@@ -66,6 +68,11 @@ pub trait ColdStores: Send + Sync + Debug {
     ///
     /// Contract: once for each operator.
     fn open(&self, uid: &Uid) -> Result<Opened, ColdError>;
+
+    /// An operator for which something was restored and that has not opened its store: what was restored would be lost.
+    fn unopened(&self) -> Option<Uid> {
+        None
+    }
 }
 
 /// What became of some entries.
@@ -104,6 +111,8 @@ pub type Scan = Box<dyn Iterator<Item = Result<RecordBatch, ColdError>> + Send>;
 /// What a store did and has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ColdMetrics {
+    /// Sorted reads made to look addresses up.
+    pub loads: u64,
     /// Addresses looked up.
     pub reads: u64,
     /// Addresses of these that were found.
@@ -182,8 +191,8 @@ pub trait ColdStore: Send + Debug {
     fn layout(&self, state: ColdStateId) -> &RowLayout;
 
     /// Looks entries up in what is written, all of them by one sorted read; an address named twice is found once. Addresses
-    /// without their part below find everything below.
-    fn load(&mut self, state: ColdStateId, addresses: &Addresses) -> Result<Loaded, ColdError>;
+    /// without their part below find what is below, of each address the first `below_max` entries.
+    fn load(&mut self, state: ColdStateId, addresses: &Addresses, below_max: usize) -> Result<Loaded, ColdError>;
 
     /// Visits entries that are written.
     fn scan(&mut self, state: ColdStateId, scope: Scope) -> Result<Scan, ColdError>;

@@ -15,6 +15,7 @@ use levada_common::keys::KeyGroupRange;
 use super::groups::{group_field, groups_by_key};
 use super::index::{GroupSpan, to_json};
 use super::{GROUPS_FIELD, operator_schema, to_metadata};
+use crate::cold::ColdError;
 use crate::snapshot::{PieceReader, SnapshotAbandoned, StateMeta};
 
 /// Bytes of values that a batch of a file has, as far as rows allow.
@@ -60,6 +61,9 @@ pub enum EncodeError {
     /// The output failed.
     #[error("writing the encoded state failed")]
     Write(#[source] io::Error),
+    /// The database that the state is in cannot be read.
+    #[error(transparent)]
+    Database(ColdError),
     /// Arrow refused.
     #[error("encoding the state failed")]
     Arrow(#[source] ArrowError),
@@ -76,7 +80,7 @@ pub fn encode(
     limit: SizeLimit,
     out: &mut impl Write,
 ) -> Result<EncodedState, EncodeError> {
-    let mut counted = Counted { out, bytes: 0, crc32c: 0, bytes_max: limit.bytes_max.unwrap_or(u64::MAX), failure: None };
+    let mut counted = Counted::new(out, limit);
     let pieces = collect(pieces, counted.bytes_max)?;
     let written = match meta.kind {
         StateKind::Keyed => write_keyed(meta, max_parallelism, &pieces, &mut counted),
@@ -84,15 +88,8 @@ pub fn encode(
             write_list(meta, max_parallelism, &pieces, &mut counted)
         }
     };
-    match (written, counted.failure) {
-        (_, Some(WriteFailure::TooLarge)) => Err(EncodeError::TooLarge { counted: counted.bytes, limit: counted.bytes_max }),
-        (_, Some(WriteFailure::Io(error))) => Err(EncodeError::Write(error)),
-        (Err(error), None) => Err(EncodeError::Arrow(error)),
-        (Ok(key_groups), None) => {
-            let rows = pieces.iter().map(|piece| piece.num_rows() as u64).sum();
-            Ok(EncodedState { rows, bytes: counted.bytes, crc32c: counted.crc32c, key_groups })
-        }
-    }
+    let rows = pieces.iter().map(|piece| piece.num_rows() as u64).sum();
+    counted.encoded(written.map(|key_groups| (rows, key_groups)))
 }
 
 /// Waits for all pieces; stops as soon as their values alone are over the limit.
@@ -267,12 +264,28 @@ enum WriteFailure {
 }
 
 /// Counts and sums what goes through, and refuses what is over the limit.
-struct Counted<'a, W> {
+pub(super) struct Counted<'a, W> {
     out: &'a mut W,
     bytes: u64,
     crc32c: u32,
     bytes_max: u64,
     failure: Option<WriteFailure>,
+}
+
+impl<'a, W: Write> Counted<'a, W> {
+    pub(super) fn new(out: &'a mut W, limit: SizeLimit) -> Self {
+        Self { out, bytes: 0, crc32c: 0, bytes_max: limit.bytes_max.unwrap_or(u64::MAX), failure: None }
+    }
+
+    /// What came of writing the number of rows with these groups: what went wrong here says more than what Arrow makes of it.
+    pub(super) fn encoded(self, written: Result<(u64, Option<KeyGroupRange>), ArrowError>) -> Result<EncodedState, EncodeError> {
+        match (written, self.failure) {
+            (_, Some(WriteFailure::TooLarge)) => Err(EncodeError::TooLarge { counted: self.bytes, limit: self.bytes_max }),
+            (_, Some(WriteFailure::Io(error))) => Err(EncodeError::Write(error)),
+            (Err(error), None) => Err(EncodeError::Arrow(error)),
+            (Ok((rows, key_groups)), None) => Ok(EncodedState { rows, bytes: self.bytes, crc32c: self.crc32c, key_groups }),
+        }
+    }
 }
 
 impl<W: Write> Write for Counted<'_, W> {

@@ -14,6 +14,7 @@ mod encode;
 mod groups;
 mod index;
 mod layout;
+mod sorted;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use encode::{EncodeError, EncodedState, SizeLimit, encode};
 pub use groups::{groups_by_key, with_groups};
 pub use index::GroupSpan;
 pub use layout::{BatchRows, Layout, TRAILER_BYTES, footer_range};
+pub use sorted::encode_database;
 
 /// Version of the format that is written.
 pub const FORMAT_VERSION: u32 = 1;

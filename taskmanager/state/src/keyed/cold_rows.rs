@@ -3,6 +3,8 @@
 //! The table is then a write-back overlay. An empty row says that there is no entry: because it was deleted, or because the store
 //! was asked and had none. What the table has wins over what the store has. Must never know when rows come and go.
 
+use std::collections::HashMap;
+
 use crate::cold::{ColdStateId, Loaded};
 
 use super::at::At;
@@ -12,8 +14,13 @@ use super::here::Here;
 use super::piece::{AddressBuilder, Owner};
 use super::restore::RestoredRows;
 use super::row_index::RowIndex;
+use super::stored_list::StoredList;
 use super::table::Table;
 use crate::bits::Bits;
+
+/// Entries of one key's map that are brought in before its batch. Of a larger map the others come in when they are asked for.
+/// Tests have small maps that are large.
+pub(super) const MAP_ENTRIES_AT_ONCE: usize = if cfg!(test) { 5 } else { 64 };
 
 /// What a table knows of the store behind it.
 #[derive(Debug)]
@@ -22,8 +29,13 @@ pub struct ColdRows {
     pub(super) state: ColdStateId,
     /// Rows that the store has otherwise.
     pub(super) dirty: Bits,
-    /// Keys whose row says what the store has; of tables whose rows are keys.
+    /// Keys of which the table has everything that the store has, or says that it is gone. Not of tables with windows: which
+    /// of a key's windows a function will ask for nobody knows.
     known: Bits,
+    /// Keys with maps too large to be brought in at once.
+    large: Bits,
+    /// What the store has of the list in each row that it has something of.
+    lists: HashMap<u32, StoredList>,
     /// What the table does not have the store does not have either: nothing has left the table yet, nor was anything restored.
     pub(super) is_whole: bool,
 }
@@ -31,21 +43,46 @@ pub struct ColdRows {
 impl ColdRows {
     /// Of a table without rows; `is_whole`: the store has none either.
     pub(super) fn new(state: ColdStateId, is_whole: bool) -> Self {
-        Self { state, dirty: Bits::default(), known: Bits::default(), is_whole }
+        let (dirty, known, large) = (Bits::default(), Bits::default(), Bits::default());
+        Self { state, dirty, known, large, lists: HashMap::new(), is_whole }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.dirty.memory_bytes() + self.known.memory_bytes()
+        let lists = self.lists.capacity() * (size_of::<(u32, StoredList)>() + 1);
+        self.dirty.memory_bytes() + self.known.memory_bytes() + self.large.memory_bytes() + lists
+    }
+
+    /// What the store has of the row's list.
+    pub(super) fn list(&mut self, row: u32) -> &mut StoredList {
+        self.lists.entry(row).or_default()
+    }
+
+    /// As `list`, for one who only looks.
+    pub(super) fn list_of(&self, row: u32) -> StoredList {
+        self.lists.get(&row).copied().unwrap_or_default()
     }
 }
 
 impl<I: RowIndex, C: Cell> Table<I, C> {
-    /// Appends those of `keys` whose rows the store has to be asked for, each once: they count as known from now on.
+    /// Appends those of `keys` of which the store has to be asked for everything, each once: they count as known from now on.
     pub(super) fn drain_unknown(&mut self, keys: &[u32], unknown: &mut Vec<u32>) {
-        if let Some(cold) = self.cold.as_mut().filter(|_| I::BY_KEY) {
-            let is_whole = cold.is_whole;
-            unknown.extend(keys.iter().copied().filter(|key| cold.known.set(*key) && !is_whole));
+        let is_windowed = self.index.is_windowed();
+        if let Some(cold) = self.cold.as_mut().filter(|_| !is_windowed) {
+            let ColdRows { known, large, is_whole, .. } = cold;
+            unknown.extend(keys.iter().copied().filter(|key| !large.get(*key) && known.set(*key) && !*is_whole));
         }
+    }
+
+    /// These keys, each of which `drain_unknown` gave, are not asked for after all: their entries come in one by one.
+    pub(super) fn forget_known(&mut self, keys: &[u32]) {
+        if let Some(cold) = self.cold.as_mut().filter(|_| !I::BY_KEY) {
+            keys.iter().for_each(|key| cold.known.clear(*key));
+        }
+    }
+
+    /// Most entries of a key that a batch brings in.
+    pub(super) fn entries_at_once(&self) -> usize {
+        if I::BY_KEY { usize::MAX } else { MAP_ENTRIES_AT_ONCE }
     }
 
     /// Makes sure that the table has the entry, or says that there is none.
@@ -58,7 +95,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     fn fetch_entry(&mut self, here: &mut Here<'_>, map_key: &I::MapKey) -> StateResult<()> {
         let is_known = match (I::BY_KEY, &mut self.cold) {
             (true, Some(cold)) => !cold.known.set(here.key) || cold.is_whole,
-            (false, Some(cold)) if cold.is_whole => true,
+            (false, Some(cold)) if cold.is_whole || cold.known.get(here.key) => true,
             _ => self.index.find(here, map_key).is_some(),
         };
         if is_known {
@@ -72,7 +109,16 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     /// Makes sure that the table has all entries of the current key and namespace.
     pub(super) fn fetch_all(&mut self, here: &mut Here<'_>) -> StateResult<()> {
-        if self.cold.as_ref().is_none_or(|cold| cold.is_whole) { Ok(()) } else { self.load(here, None) }
+        let is_windowed = self.index.is_windowed();
+        if self.cold.as_ref().is_none_or(|cold| cold.is_whole || cold.known.get(here.key)) {
+            return Ok(());
+        }
+        self.load(here, None)?;
+        if let Some(cold) = self.cold.as_mut().filter(|_| !is_windowed) {
+            cold.known.set(here.at.key);
+            cold.large.clear(here.at.key);
+        }
+        Ok(())
     }
 
     fn load(&mut self, here: &mut Here<'_>, map_key: Option<&I::MapKey>) -> StateResult<()> {
@@ -83,7 +129,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             None => AddressBuilder::of(&Owner { key: here.at.key, namespace, map_key: &() }).finish(here.keys),
         };
         let addresses = addresses.map_err(|source| self.info.of_type(source))?;
-        let loaded = overlay.load(&self.info.name, cold.state, &addresses)?;
+        let loaded = overlay.load(&self.info.name, cold.state, &addresses, usize::MAX)?;
         let rows = loaded.rows.num_rows();
         let (keys, namespaces, mut absent) = (vec![here.at.key; rows], vec![namespace; rows], Bits::default());
         if I::BY_KEY {
@@ -96,7 +142,15 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     pub(super) fn take_keys(&mut self, keys: &[u32], loaded: &Loaded, at: &At) -> StateResult<()> {
         let of_rows: Vec<u32> = loaded.positions.iter().map(|position| keys[*position as usize]).collect();
         let mut absent = Bits::default();
-        keys.iter().for_each(|key| absent.set_one(*key));
+        if I::BY_KEY {
+            keys.iter().for_each(|key| absent.set_one(*key));
+        }
+        if let Some(cold) = &mut self.cold {
+            for key in loaded.cut.iter().map(|position| keys[*position as usize]) {
+                cold.known.clear(key);
+                cold.large.set(key);
+            }
+        }
         let namespaces = vec![None; of_rows.len()];
         self.take_loaded(&RestoredRows { batch: &loaded.rows, keys: &of_rows, namespaces: Some(&namespaces) }, at, &mut absent)
     }
@@ -104,9 +158,11 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     /// Takes rows in that a scan has found, but for those of entries that the table knows better. `absent` is kept from one
     /// batch of a scan to the next.
     pub(super) fn take_scanned(&mut self, rows: &RestoredRows<'_>, at: &At, absent: &mut Bits) -> StateResult<()> {
-        let mut unknown = Vec::new();
-        self.drain_unknown(rows.keys, &mut unknown);
-        unknown.into_iter().for_each(|key| absent.set_one(key));
+        if I::BY_KEY {
+            let mut unknown = Vec::new();
+            self.drain_unknown(rows.keys, &mut unknown);
+            unknown.into_iter().for_each(|key| absent.set_one(key));
+        }
         self.take_loaded(rows, at, absent)
     }
 
@@ -137,10 +193,14 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
                 self.entries -= usize::from(!old.is_empty());
                 self.forget_stamp(row);
             }
+            if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST) {
+                cold.lists.remove(&row);
+            }
             self.index.release(row);
         }
         if let Some(cold) = &mut self.cold {
             cold.known.clear(key);
+            cold.large.clear(key);
             cold.is_whole &= !had_entries;
         }
     }

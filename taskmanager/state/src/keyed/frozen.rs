@@ -15,6 +15,7 @@ use super::at::Namespace;
 use super::cell::Cell;
 use super::piece::{AddressBuilder, Owner, PIECE_ITEMS_MAX, PieceBuilder};
 use super::row_index::RowIndex;
+use super::stored_list::StoredList;
 use super::table::Table;
 
 /// Rows looked at for each item that may be saved: empty ones cost little, but not nothing.
@@ -54,12 +55,15 @@ struct Saved<M, C> {
     stamp: i64,
 }
 
-/// Items of a cell: those from `from` up to, not including, `to`; the one at `base` is the first of the snapshot.
+/// Items of a cell: those from `from` up to, not including, `to`.
 #[derive(Debug, Clone, Copy)]
 struct Span {
-    base: usize,
+    /// The place of the cell's first item, whether it is of the span or not.
+    first: i64,
     from: usize,
     to: usize,
+    /// The store has to forget what it has of the row before it takes the items.
+    clears: bool,
 }
 
 impl<M, C> Default for Frozen<M, C> {
@@ -183,10 +187,9 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         let saved = std::mem::take(&mut self.frozen.saved);
         self.frozen.saved_bytes = 0;
         let (mut piece, mut gone) = (self.piece(), AddressBuilder::new());
-        let is_of_store = self.frozen.is_of_store();
         for Saved { key, namespace, map_key, cell, mut span, stamp } in saved {
             let owner = Owner { key, namespace, map_key: &map_key };
-            if is_of_store && span.replaces::<C>() {
+            if std::mem::take(&mut span.clears) {
                 gone.push(&owner);
             }
             while push_items(&mut piece, &owner, &cell, &mut span, stamp, usize::MAX) {
@@ -202,7 +205,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     #[cold]
     pub(super) fn save_old(&mut self, row: u32, old: C) {
         let Some(span) = self.take_span(row, &old) else { return };
-        if span.is_empty() && !self.frozen.is_of_store() {
+        if span.is_empty() && !span.clears {
             return;
         }
         let stamp = self.stamp_of(row);
@@ -218,6 +221,9 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         if self.frozen.needs(row) {
             let copy = self.cells[row as usize].clone();
             self.save_old(row, copy);
+            if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST && self.frozen.is_of_store()) {
+                cold.list(row).copied();
+            }
         }
     }
 
@@ -245,7 +251,26 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             }
             _ => 0,
         };
-        Span { base: from, from, to: to.max(from) }
+        let whole = Span { first: -(from as i64), from, to: to.max(from), clears: false };
+        match self.cold.as_ref().filter(|_| self.frozen.is_of_store()) {
+            None => whole,
+            Some(cold) if C::IS_LIST => match cold.list_of(row) {
+                StoredList { others: true, .. } => Span { clears: true, ..whole },
+                StoredList { first, len, .. } => Span { first, from: from.max(len), to: to.max(from.max(len)), clears: false },
+            },
+            Some(_) => Span { clears: whole.is_empty(), ..whole },
+        }
+    }
+
+    /// The store was sent a list's items from the start of this span up to, not including, `to`; `begins`: no other part of the span
+    /// before.
+    fn note_sent(&mut self, row: u32, span: Span, to: usize, begins: bool) {
+        if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST && self.frozen.is_of_store()) {
+            match begins {
+                true => cold.list(row).sent(span.first, to),
+                false => cold.list(row).sent_more(span.from, to),
+            }
+        }
     }
 
     fn stamp_of(&self, row: u32) -> i64 {
@@ -260,24 +285,27 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         let (mut left, mut looks) = (items, items * LOOKS_PER_ITEM);
         while left > 0 && looks > 0 {
             looks -= 1;
-            let (row, mut span) = match self.frozen.partial.take() {
+            let partial = self.frozen.partial.take();
+            let begins = partial.is_none();
+            let (row, mut span) = match partial {
                 Some(partial) => partial,
                 None => match self.frozen.rows.take_one() {
                     None => break,
                     Some(row) => (row, self.barrier_span(row, &self.cells[row as usize])),
                 },
             };
-            if span.is_empty() && !is_of_store {
+            if span.is_empty() && !span.clears {
                 continue;
             }
             let owner =
                 Owner { key: self.index.key(row), namespace: self.index.namespace(row), map_key: self.index.map_key(row) };
-            if is_of_store && span.replaces::<C>() {
+            if std::mem::take(&mut span.clears) {
                 gone.push(&owner);
             }
-            let before = piece.len();
+            let (before, begun) = (piece.len(), span);
             let is_full = push_items(&mut piece, &owner, &self.cells[row as usize], &mut span, self.stamp_of(row), left);
             left -= (piece.len() - before).max(usize::from(is_of_store)).min(left);
+            self.note_sent(row, begun, span.from, begins);
             if !span.is_empty() {
                 self.frozen.partial = Some((row, span));
             }
@@ -324,11 +352,6 @@ impl Span {
     fn is_empty(self) -> bool {
         self.from >= self.to
     }
-
-    /// Whether the store has to forget what it has of the row before it takes the items.
-    fn replaces<C: Cell>(self) -> bool {
-        self.is_empty() || C::IS_LIST && self.from == self.base
-    }
 }
 
 /// Adds items of the span, at most `items`, and moves its start behind them; answers whether the piece is full.
@@ -343,7 +366,7 @@ fn push_items<M: StateType, C: Cell>(
     let to = span.to.min(span.from.saturating_add(items));
     while span.from < to && !piece.is_full() {
         let item = span.from;
-        piece.push(owner, item - span.base, &cell.items()[item], cell.item_touched(item).unwrap_or(stamp));
+        piece.push(owner, span.first + item as i64, &cell.items()[item], cell.item_touched(item).unwrap_or(stamp));
         span.from += 1;
     }
     piece.is_full()

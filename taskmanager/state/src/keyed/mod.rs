@@ -11,8 +11,10 @@
 mod at;
 mod budget;
 mod cell;
+mod cells;
 mod clock;
 mod cold_rows;
+mod cold_windows;
 pub mod contract;
 mod error;
 mod frozen;
@@ -26,7 +28,9 @@ mod rows;
 mod state;
 mod state_overlay;
 mod state_snapshot;
+mod stored_list;
 mod table;
+mod warm;
 
 pub use at::Namespace;
 pub use budget::{HeapBudget, HeapShare};

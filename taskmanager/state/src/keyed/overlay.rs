@@ -7,6 +7,7 @@
 use crate::cold::{Addresses, Change, ColdError, ColdStateId, Loaded, Opened, Scan, Scope, WriteBack};
 
 use super::error::{StateError, StateName, StateResult};
+use super::warm::Warming;
 use crate::bits::Bits;
 
 /// The store, and what is known of the keys before it.
@@ -19,15 +20,24 @@ pub(crate) struct Overlay {
     pub(super) used: Bits,
     /// The key that is looked at next.
     pub(super) hand: u32,
+    /// What the store had when the task began, on its way into memory.
+    pub(super) warming: Warming,
 }
 
 impl Overlay {
     pub(super) fn new(opened: Opened) -> Self {
-        Self { write_back: WriteBack::new(opened), live: Bits::default(), used: Bits::default(), hand: 0 }
+        let (live, used) = (Bits::default(), Bits::default());
+        Self { write_back: WriteBack::new(opened), live, used, hand: 0, warming: Warming::default() }
     }
 
-    pub(super) fn load(&mut self, name: &StateName, state: ColdStateId, addresses: &Addresses) -> StateResult<Loaded> {
-        self.write_back.store().load(state, addresses).map_err(|source| failed(name, source))
+    pub(super) fn load(
+        &mut self,
+        name: &StateName,
+        state: ColdStateId,
+        addresses: &Addresses,
+        below_max: usize,
+    ) -> StateResult<Loaded> {
+        self.write_back.store().load(state, addresses, below_max).map_err(|source| failed(name, source))
     }
 
     pub(super) fn scan(&mut self, name: &StateName, state: ColdStateId, scope: Scope) -> StateResult<Scan> {

@@ -63,7 +63,7 @@ impl<M: StateType, T: StateType> PieceBuilder<M, T> {
     }
 
     /// Adds an item; `index` is its place in its list, `stamp` that of its last touch.
-    pub(super) fn push(&mut self, owner: &Owner<'_, M>, index: usize, item: &T, stamp: i64) {
+    pub(super) fn push(&mut self, owner: &Owner<'_, M>, index: i64, item: &T, stamp: i64) {
         self.keys.push(owner.key);
         if let Some(namespace) = owner.namespace {
             self.starts.push(namespace.start);
@@ -71,7 +71,7 @@ impl<M: StateType, T: StateType> PieceBuilder<M, T> {
         }
         self.map_keys.push(owner.map_key);
         if self.is_list {
-            self.indexes.push(index as i64);
+            self.indexes.push(index);
         }
         self.values.push(item);
         if self.has_stamps {

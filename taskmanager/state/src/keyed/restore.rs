@@ -93,7 +93,8 @@ fn refuse(info: &TableInfo, problem: String) -> Box<StateError> {
 impl<I: RowIndex, C: Cell> Table<I, C> {
     /// Takes these rows in. Where the state has a TTL and the snapshot no stamps, entries are touched when first looked at.
     ///
-    /// Errors: columns that are missing or of another type; elements of a list that are missing, unless they may have expired, or come twice.
+    /// Errors: columns that are missing or of another type; elements of a list that come twice or out of order. Some may be missing:
+    /// they have expired.
     pub(super) fn restore(&mut self, rows: &RestoredRows<'_>, clock: &Clock) -> StateResult<()> {
         self.take_rows(rows, clock, None)
     }
@@ -109,7 +110,6 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         let values = rows.reader::<C::Item>(info, &info.schema.values)?;
         let (namespaces, stamps) = (rows.namespaces(info)?, rows.stamps(info));
         let indexes = rows.indexes(info, C::IS_LIST)?;
-        let may_expire = absent.is_some() || rows.batch.column_by_name(TTL_COLUMN).is_some();
         for (at, key) in rows.keys.iter().enumerate() {
             let place = At { key: *key, namespace: namespaces.get(at).copied(), clock: *clock };
             let map_key = map_keys.get(at);
@@ -126,8 +126,8 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             }
             let cell = &mut self.cells[row as usize];
             let (len, expected) = (cell.items().len(), indexes.get(at).map_or(0, |index| *index as usize));
-            // A store drops elements that have expired wherever it comes past them.
-            let is_gap = C::IS_LIST && may_expire && len < expected;
+            // A store drops elements that have expired wherever it comes past them, and keeps the places of the others.
+            let is_gap = C::IS_LIST && len < expected;
             if len != expected && !is_gap {
                 let found = if C::IS_LIST { format!("element {expected} of a list after {len}") } else { "a key twice".into() };
                 return Err(refuse(&self.info, format!("its snapshot has {found}")));
@@ -135,6 +135,9 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             let stamp = stamps.get(at).copied().unwrap_or(UNTOUCHED);
             self.heap_bytes += cell.restore(values.get(at), self.stamps.is_some().then_some(stamp));
             self.entries += usize::from(len == 0);
+            if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST && absent.is_some()) {
+                cold.list(row).loaded(len, expected as i64);
+            }
             if let Some(stamps) = &mut self.stamps {
                 stamps[row as usize] = stamps[row as usize].max(stamp);
             }

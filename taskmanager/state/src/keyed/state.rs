@@ -182,6 +182,12 @@ impl KeyedState {
         self.at.namespace = namespace;
     }
 
+    /// Which window's values the handles of windowed states mean.
+    #[inline]
+    pub fn namespace(&self) -> Option<Namespace> {
+        self.at.namespace
+    }
+
     /// Says what time it is.
     pub fn set_clock(&mut self, clock: Clock) {
         self.at.clock = clock;

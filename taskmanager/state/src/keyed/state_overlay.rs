@@ -1,7 +1,9 @@
 //! Keyed state in front of a cold store: what comes in before a batch, and what goes after it.
 
 use arrow::array::ArrayRef;
+use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
+use levada_common::types::Column;
 
 use crate::cold::{Addresses, ColdExpiry, Phase, Scope, Within};
 use crate::descriptor::StateId;
@@ -22,6 +24,12 @@ const LOOKS_MAX: usize = 65_536;
 
 /// Keys that are looked at between two looks at the memory.
 const LOOKS_AT_ONCE: usize = 256;
+
+/// About what a map brings in at most: as many as there is room for come in by one read.
+const MAP_BYTES: usize = 4096;
+
+/// The part of the overlay's share that the maps of a batch may take before it begins.
+const MAPS_PART: usize = 16;
 
 /// Items that are sent after a batch while memory is short.
 const SENT_ITEMS: usize = 16_384;
@@ -50,9 +58,11 @@ impl KeyedState {
         Ok(())
     }
 
-    /// Brings in what the store has of these keys, in states without windows and map keys.
+    /// Brings in what the store has of these keys in states without windows: values, lists, and maps that are not too large. It
+    /// takes one sorted read a state; where memory is short, or maps take more room than they should, the rest comes in entry by entry.
     pub(super) fn load_keys(&mut self, ids: &[u32]) -> StateResult<()> {
         self.open_cold()?;
+        let is_short = self.is_short();
         let Self { overlay: Some(overlay), states, keys, at, arrived, .. } = self else { return Ok(()) };
         arrived.drain(..).for_each(|key| overlay.live.set_one(key));
         ids.iter().for_each(|key| overlay.used.set_one(*key));
@@ -61,11 +71,27 @@ impl KeyedState {
             let rows = bound.state.rows_mut();
             unknown.clear();
             rows.drain_unknown(ids, &mut unknown);
-            let Some(state) = rows.cold_state().filter(|_| !unknown.is_empty()) else { continue };
-            let columns = keys.keys(Rows::Ids(&unknown));
-            let addresses = Addresses { keys: columns, namespace: None, below: Vec::new(), rows: unknown.len() };
-            let loaded = overlay.load(&rows.info().name, state, &addresses)?;
-            rows.take_keys(&unknown, &loaded, at)?;
+            let Some(state) = rows.cold_state() else { continue };
+            let (before, room) = (rows.memory_bytes(), overlay.write_back.share_bytes() / MAPS_PART);
+            let below_max = rows.entries_at_once();
+            let at_once = if below_max == usize::MAX { usize::MAX } else { (room / MAP_BYTES).clamp(64, 8192) };
+            let mut left = &unknown[..];
+            if is_short && below_max != usize::MAX {
+                rows.forget_known(left);
+                left = &[];
+            }
+            while !left.is_empty() {
+                let (some, behind) = left.split_at(left.len().min(at_once));
+                let columns = keys.keys(Rows::Ids(some));
+                let addresses = Addresses { keys: columns, namespace: None, below: Vec::new(), rows: some.len() };
+                let loaded = overlay.load(&rows.info().name, state, &addresses, below_max)?;
+                rows.take_keys(some, &loaded, at)?;
+                left = behind;
+                if rows.memory_bytes() > before + room && at_once != usize::MAX {
+                    rows.forget_known(left);
+                    break;
+                }
+            }
         }
         Ok(())
     }
@@ -80,16 +106,22 @@ impl KeyedState {
         let info = bound.state.rows().info().clone();
         let (Some(state), Some(overlay)) = (bound.state.rows().cold_state(), &mut self.overlay) else { return Ok(()) };
         let scan = overlay.scan(&info.name, state, Scope { groups, within: Within::Any })?;
-        let (mut absent, mut ids) = (Bits::default(), Vec::new());
+        let mut absent = Bits::default();
         for batch in scan {
             let batch = batch.map_err(|source| failed(&info.name, source))?;
-            let named = |name: &str| batch.column_by_name(&format!("{KEY_PREFIX}{name}")).cloned();
-            let keys: Vec<ArrayRef> = info.schema.keys.iter().filter_map(|key| named(&key.name)).collect();
-            ids.clear();
-            self.intern(&keys, batch.num_rows(), &mut ids);
-            let rows = RestoredRows { batch: &batch, keys: &ids, namespaces: None };
-            self.states[id.0].state.rows_mut().take_scanned(&rows, &self.at, &mut absent)?;
+            self.take_scanned(id.0, &batch, &mut absent)?;
         }
+        Ok(())
+    }
+
+    /// Takes a batch of a scan of a state in, but for what its table knows better; `absent` is kept from one batch to the next.
+    pub(super) fn take_scanned(&mut self, state: usize, batch: &RecordBatch, absent: &mut Bits) -> StateResult<()> {
+        let named = |key: &Column| batch.column_by_name(&format!("{KEY_PREFIX}{}", key.name)).cloned();
+        let keys: Vec<ArrayRef> = self.options.keys.iter().filter_map(named).collect();
+        let mut ids = Vec::with_capacity(batch.num_rows());
+        self.intern(&keys, batch.num_rows(), &mut ids);
+        let rows = RestoredRows { batch, keys: &ids, namespaces: None };
+        self.states[state].state.rows_mut().take_scanned(&rows, &self.at, absent)?;
         if let Some(overlay) = &mut self.overlay {
             self.arrived.drain(..).for_each(|key| overlay.live.set_one(key));
         }
@@ -161,7 +193,7 @@ impl KeyedState {
         self.memory_bytes().saturating_sub(idle - idle.min(share_bytes / 4))
     }
 
-    fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         self.overlay.as_ref().is_some_and(|overlay| overlay.write_back.is_short(self.held_bytes()))
     }
 
@@ -186,6 +218,7 @@ impl KeyedState {
         if was_used || !overlay.live.get(key) || !states.iter().all(|bound| bound.state.rows().is_clean(key)) {
             return;
         }
+        overlay.warming.end();
         states.iter_mut().for_each(|bound| bound.state.rows_mut().evict(key));
         if !has_timers(key) && !keys.is_unit() {
             overlay.live.clear(key);

@@ -57,7 +57,7 @@ impl KeyedState {
     /// Saves further pieces of a running snapshot; answers whether more remain.
     pub fn background(&mut self) -> StateResult<bool> {
         if self.overlay.is_some() {
-            return self.send(BACKGROUND_ITEMS);
+            return Ok(self.send(BACKGROUND_ITEMS)? || self.warm()?);
         }
         let mut remains = false;
         self.each_state(|rows, keys| {

@@ -235,12 +235,29 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     fn vacate(&mut self, row: u32) {
         self.entries -= 1;
         self.forget_stamp(row);
+        self.forget_stored(row);
         if self.cold.is_some() {
             // The row says that the entry is gone, until the store knows it.
             self.changed(row);
         } else {
             self.emptied.push(self.index.key(row));
             self.index.release(row);
+        }
+    }
+
+    /// The row's list has gone: what the store has of it is another's.
+    fn forget_stored(&mut self, row: u32) {
+        let is_sending = self.frozen.is_running();
+        if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST) {
+            cold.list(row).emptied(is_sending);
+        }
+    }
+
+    /// The elements of the row's list from `first` on have other times now.
+    fn touch_items(&mut self, row: u32, first: usize, now: i64) {
+        self.cells[row as usize].touch_from(first, now);
+        if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST) {
+            cold.list(row).changed_from(first);
         }
     }
 
@@ -267,9 +284,9 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             }
             self.stamp(at, row);
             let stamp = self.stamps.as_ref().map_or(UNTOUCHED, |stamps| stamps[row as usize]);
-            let cell = &mut self.cells[row as usize];
+            let cell = &self.cells[row as usize];
             let living = ttl.expired_up_to(at.clock.now(ttl.time)).map_or(0, |time| cell.first_after(time));
-            cell.touch_from(living, stamp);
+            self.touch_items(row, living, stamp);
             self.changed(row);
         }
         self.row(row)
@@ -282,7 +299,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         if *stamp == UNTOUCHED {
             *stamp = at.clock.now(ttl.time);
             let stamp = *stamp;
-            self.cells[row as usize].touch_from(0, stamp);
+            self.touch_items(row, 0, stamp);
             return false;
         }
         ttl.is_expired(*stamp, at.clock.now(ttl.time))
@@ -314,6 +331,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
                 self.save_old(row, old);
             }
             self.forget_stamp(row);
+            self.forget_stored(row);
             self.changed(row);
         }
     }
@@ -390,5 +408,8 @@ impl<I: RowIndex, T: StateType> Table<I, List<T>> {
         let bytes: usize = if T::ON_HEAP { list.items()[..expired].iter().map(T::heap_bytes).sum() } else { 0 };
         list.drop_first(expired);
         self.heap_bytes -= bytes + expired * size_of::<i64>();
+        if let Some(cold) = &mut self.cold {
+            cold.list(row).dropped(expired);
+        }
     }
 }

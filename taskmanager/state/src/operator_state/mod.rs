@@ -131,9 +131,14 @@ impl OperatorStates {
         self.states.iter().map(|state| &state.meta)
     }
 
+    /// The bytes that each state holds, by its name.
+    pub fn sizes(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.states.iter().map(|state| (state.meta.name.as_str(), state.table.memory_bytes()))
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.states.iter().map(|state| state.table.memory_bytes()).sum()
+        self.sizes().map(|(_, bytes)| bytes).sum()
     }
 
     fn table<T: OperatorTable>(&self, id: StateId) -> &T {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, TimestampMillisecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
-use levada_common::keys::{KeyEncoder, KeyGroupRange, key_group, key_groups, key_hash};
+use levada_common::keys::{KeyEncoder, KeyGroupRange, fixed_key_size, key_group, key_groups, key_hash};
 use levada_common::state_schema::{Stamps, StateSchema, StateShape};
 
 use crate::format::KEY_PREFIX;
@@ -131,6 +131,14 @@ impl RowLayout {
     /// Number of columns before those of the place below the key.
     fn key_columns(&self) -> usize {
         self.schema.keys.len() + usize::from(self.schema.windowed)
+    }
+
+    /// Bytes of group, window and key where these have a fixed size: keys of types with one size, none of them null, with a window
+    /// where the state has windows. Keys with nulls are shorter.
+    pub fn key_bytes(&self) -> Option<usize> {
+        let window = if self.schema.windowed { WINDOW_BYTES } else { 0 };
+        let sizes = self.schema.keys.iter().map(|key| fixed_key_size(&key.ty.to_arrow()).map(|size| 1 + size));
+        sizes.sum::<Option<usize>>().map(|keys| 2 + window + keys)
     }
 
     /// The addresses of the entries in `batch`, whose columns are those of the layout.

@@ -17,6 +17,12 @@ use levada_common::state_schema::StateShape;
 use super::window::from_ordered;
 use super::{BadRow, Namespaces, RowLayout, Window};
 
+/// Entries of a batch.
+const BATCH_ROWS_MAX: usize = 4096;
+
+/// Bytes of entries after which a batch is full, whatever their number.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
 /// Gathers entries into a batch.
 ///
 /// A reader of whole entries gives the layout's columns; one of what lies below known keys gives those behind the key and its
@@ -32,6 +38,7 @@ pub struct RowReader {
     values: Vec<Reader>,
     ttl: Option<Reader>,
     rows: usize,
+    bytes: usize,
 }
 
 impl RowReader {
@@ -63,6 +70,7 @@ impl RowReader {
             values: readers(values..values + schema.values.len(), Place::Value),
             ttl: schema.ttl.is_some().then(|| Reader::new(&fields[fields.len() - 1], Place::Value)),
             rows: 0,
+            bytes: 0,
         }
     }
 
@@ -74,6 +82,11 @@ impl RowReader {
     /// Entries gathered.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Whether there is enough for a batch.
+    pub fn is_full(&self) -> bool {
+        self.rows >= BATCH_ROWS_MAX || self.bytes >= BATCH_BYTES_MAX
     }
 
     /// Takes an entry. `known` is the number of the key's bytes that a reader of what lies below passes over: group, window and
@@ -99,11 +112,13 @@ impl RowReader {
         let mut bytes = Bytes { left: value };
         self.ttl.iter_mut().chain(&mut self.values).try_for_each(|reader| reader.read(&mut bytes))?;
         self.rows += 1;
+        self.bytes += key.len() + value.len();
         bytes.end()
     }
 
     /// The batch of all that was taken since the last one.
     pub fn finish(&mut self) -> RecordBatch {
+        self.bytes = 0;
         let mut columns: Vec<ArrayRef> = self.keys.iter_mut().map(Reader::finish).collect();
         if let Some(windows) = &mut self.windows {
             columns.push(Namespaces::column(windows));

@@ -35,6 +35,11 @@ impl Global {
     fn context(&self) -> &OperatorContext {
         self.context.as_ref().expect("an operator is opened first")
     }
+
+    fn count(&mut self) -> Result<(), EngineError> {
+        let context = self.context.as_ref().expect("an operator is opened first");
+        self.panes.count(&self.shape, context)
+    }
 }
 
 impl Operator for Global {
@@ -53,8 +58,7 @@ impl Operator for Global {
         self.panes.intern(&self.shape, Window::WHOLE, &keys, rows, &mut self.ids)?;
         self.panes.take_in(&self.shape, Window::WHOLE, &self.ids, &inputs, rows)?;
         self.panes.make_room(&self.shape)?;
-        self.panes.count(self.context());
-        Ok(())
+        self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {

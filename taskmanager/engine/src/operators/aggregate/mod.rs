@@ -52,5 +52,10 @@ pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn O
     })
 }
 
+/// Whether the state is in the aggregation's store, where it has one: slices, sessions and chunks of so many rows are on the heap.
+pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
+    ["panes", "aggregate"].contains(&state) && aggregate.state_name() == Some(state)
+}
+
 #[cfg(test)]
 mod tests;

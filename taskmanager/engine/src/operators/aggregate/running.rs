@@ -43,6 +43,11 @@ impl Running {
         self.context.as_ref().expect("an operator is opened first")
     }
 
+    fn count(&mut self) -> Result<(), EngineError> {
+        let context = self.context.as_ref().expect("an operator is opened first");
+        self.panes.count(&self.shape, context)
+    }
+
     /// The groups, of which a batch has just made some.
     fn groups(&self) -> Result<&GroupTable, EngineError> {
         let pane = self.panes.pane(Window::WHOLE);
@@ -103,8 +108,7 @@ impl Operator for Running {
         let changes = self.changelog(&known, groups_before, before)?;
         self.pending.push(changes);
         self.panes.make_room(&self.shape)?;
-        self.panes.count(self.context());
-        Ok(())
+        self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {

@@ -43,6 +43,8 @@ pub(super) struct Shape {
     /// What the state holds.
     pub(super) state: Arc<StateSchema>,
     pub(super) phase: AggregatePhase,
+    /// What makes the state smaller where memory is short.
+    pub(super) remedy: &'static str,
 }
 
 impl Shape {
@@ -91,6 +93,7 @@ impl Shape {
             state_name: aggregate.state_name(),
             state: Arc::new(aggregate.state_schema(&spec.input)),
             phase: aggregate.phase,
+            remedy: remedy(&aggregate.window),
         };
         shape.check_output(aggregate).map_err(invariant)?;
         Ok(shape)
@@ -169,6 +172,17 @@ impl Shape {
     /// A rule of the engine's own was broken.
     pub(super) fn invariant(&self, message: impl Into<String>) -> EngineError {
         EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
+    }
+}
+
+/// What makes an aggregation's state smaller.
+fn remedy(window: &WindowSpec) -> &'static str {
+    match window {
+        WindowSpec::Running | WindowSpec::Global => "use the rocksdb backend, group by fewer keys",
+        WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. } => "make the windows shorter",
+        WindowSpec::Session { .. } => "make the gap of the sessions shorter",
+        WindowSpec::Count { .. } => "make windows smaller, or their slide a larger part of them",
+        _ => "use the rocksdb backend, make the windows shorter",
     }
 }
 

@@ -52,12 +52,16 @@ impl Windows {
         while let Some(pane) = self.panes.pop_fired(&self.shape, self.clock.watermark())? {
             self.emission.push(pane);
         }
-        self.panes.count(self.context());
-        Ok(())
+        self.count()
     }
 
     fn context(&self) -> &OperatorContext {
         self.context.as_ref().expect("an operator is opened first")
+    }
+
+    fn count(&mut self) -> Result<(), EngineError> {
+        let context = self.context.as_ref().expect("an operator is opened first");
+        self.panes.count(&self.shape, context)
     }
 }
 
@@ -86,8 +90,7 @@ impl Operator for Windows {
             self.late.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
         self.panes.make_room(&self.shape)?;
-        self.panes.count(self.context());
-        Ok(())
+        self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {

@@ -15,6 +15,7 @@ use levada_state::snapshot::{StatePart, ready};
 use super::shape::{Shape, Side};
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
+use crate::operators::charge;
 use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::rows::{Marks, RowBuffer, restored_since};
 
@@ -105,16 +106,6 @@ fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
 ///
 /// Errors: `OverBudget` where all states of the TaskManager are over its limit.
 pub(super) fn charge(shape: &Shape, share: &mut HeapShare, bytes: [usize; 2]) -> Result<(), EngineError> {
-    if share.set(bytes[0] + bytes[1]) {
-        return Ok(());
-    }
-    let largest = usize::from(bytes[1] > bytes[0]);
-    Err(EngineError::OverBudget {
-        uid: shape.uid.clone(),
-        state: shape.sides[largest].state.name.clone(),
-        bytes: bytes[largest],
-        used: share.budget().used(),
-        limit: share.budget().limit(),
-        remedy: shape.remedy,
-    })
+    let [left, right] = shape.sides.each_ref().map(|side| side.state.name.as_str());
+    charge::charge(&shape.uid, share, &[(left, bytes[0]), (right, bytes[1])], shape.remedy)
 }

@@ -14,15 +14,19 @@ use arrow::array::ArrayRef;
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::Schema;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use levada_common::ids::CheckpointId;
+use levada_common::ids::{CheckpointId, Uid};
 use levada_common::plan::{OperatorSpec, ProcessSpec};
 use levada_common::time::Watermark;
 use levada_common::types::Column;
+use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use crate::error::EngineError;
-use crate::function::{FiredTimers, Function, FunctionContext, FunctionError, Functions, Inner, Output, Rows, TimerKind};
+use crate::function::{
+    FiredTimers, Function, FunctionContext, FunctionError, Functions, Inner, Namespace, Output, Rows, TimerKind,
+};
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::charge::charge;
 use crate::operators::event_time::{event_times, restored_time, time_part};
 use guard::guarded;
 
@@ -69,11 +73,15 @@ struct Process {
 /// What an opened function works with.
 struct Running {
     context: OperatorContext,
+    /// What timers and operator states take of the memory of all heap states; keyed states are charged by themselves.
+    share: HeapShare,
     inner: Inner,
     out: Output,
     key_schema: Arc<Schema>,
     /// Times of the timers that are given out.
     times_ms: Vec<i64>,
+    /// Their windows, where they have some.
+    windows: Vec<Namespace>,
 }
 
 impl Process {
@@ -90,7 +98,7 @@ impl Process {
     fn fire(&mut self) -> Result<bool, EngineError> {
         let failed = self.failed();
         let (function, running) = self.parts();
-        let Running { inner, out, key_schema, times_ms, .. } = running;
+        let Running { inner, out, key_schema, times_ms, windows, .. } = running;
         for kind in TimerKind::ALL {
             inner.take_due(kind, TIMERS_PER_CALL, times_ms).map_err(&failed)?;
             if times_ms.is_empty() {
@@ -100,13 +108,18 @@ impl Process {
             let keys = inner.keyed.key_columns(&inner.ids);
             let keys = RecordBatch::try_new_with_options(Arc::clone(key_schema), keys, &options);
             let keys = keys.map_err(|error| failed(FunctionError::OutputColumns(error)))?;
-            let timers = FiredTimers { kind, keys: Rows::new(&keys), times_ms };
+            windows.clone_from(&inner.windows);
+            let timers = FiredTimers { kind, keys: Rows::new(&keys), times_ms, windows };
             guarded(|| function.on_timers(timers, inner, out)).map_err(&failed)?;
             inner.end_batch().map_err(&failed)?;
-            running.count();
+            self.count()?;
             return Ok(true);
         }
         Ok(false)
+    }
+
+    fn count(&mut self) -> Result<(), EngineError> {
+        self.running.as_mut().expect("an operator is opened first").count(&self.spec.uid)
     }
 
     fn row_times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
@@ -115,14 +128,22 @@ impl Process {
 }
 
 impl Running {
-    /// Shows how much state there is.
-    fn count(&self) {
+    /// Shows how much state there is, and charges what is not charged by itself.
+    ///
+    /// Errors: `OverBudget`.
+    fn count(&mut self, uid: &Uid) -> Result<(), EngineError> {
         use std::sync::atomic::Ordering::Relaxed;
         let metrics = &self.context.metrics;
         metrics.state_keys.store(self.inner.keyed.keys() as u64, Relaxed);
         metrics.state_bytes.store(self.inner.memory_bytes() as u64, Relaxed);
         if let Some(store) = self.inner.keyed.store_metrics() {
             metrics.set_store(store);
+        }
+        let sizes: Vec<_> = self.inner.sizes_beside_keyed().collect();
+        if sizes.is_empty() {
+            Ok(())
+        } else {
+            charge(uid, &mut self.share, &sizes, "set fewer timers, keep less in operator states")
         }
     }
 }
@@ -147,15 +168,16 @@ impl Operator for Process {
         let fields: Vec<_> = self.process.keys.iter().map(Column::to_field).collect();
         let running = Running {
             context: context.clone(),
+            share: HeapShare::new(Arc::clone(&context.heap_budget)),
             inner,
             out: Output::new(&self.spec.output, context.batch_rows_max)
                 .with_sides(&self.process.function.sides, &self.spec.sides),
             key_schema: Arc::new(Schema::new(fields)),
             times_ms: Vec::new(),
+            windows: Vec::new(),
         };
-        running.count();
         self.running = Some(running);
-        Ok(())
+        self.count()
     }
 
     fn is_ready(&mut self) -> Result<bool, EngineError> {
@@ -176,8 +198,7 @@ impl Operator for Process {
         }
         guarded(|| function.process(input, Rows::new(&batch), inner, out)).map_err(&failed)?;
         inner.end_batch().map_err(&failed)?;
-        self.parts().1.count();
-        Ok(())
+        self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {

@@ -12,10 +12,10 @@ use levada_state::descriptor::{BindError, Binder, Descriptor, StateId};
 use levada_state::format::KEY_PREFIX;
 use levada_state::keyed::{KeyedOptions, KeyedState};
 use levada_state::operator_state::OperatorStates;
-use levada_state::timers::{TimerKind, Timers};
+use levada_state::timers::TimerKind;
 
 use crate::error::EngineError;
-use crate::function::{Function, Inner};
+use crate::function::{Function, FunctionTimers, Inner};
 use crate::operator::{OperatorContext, RestoredState, in_groups};
 
 /// Binds keyed states to keys and all others to the operator.
@@ -65,7 +65,7 @@ pub(super) fn open(
         function: process.function.name.clone(),
         source: Box::new(source),
     })?;
-    let timers = |wanted: bool| wanted.then(|| Timers::new(&process.keys));
+    let timers = |wanted: bool| wanted.then(|| FunctionTimers::new(&process.keys, process.function.window_timers));
     let (event, processing) = (timers(process.function.event_timers), timers(process.function.processing_timers));
     Ok(Inner::new(uid.clone(), process.keys.clone(), keyed, operator, [event, processing]))
 }

@@ -22,6 +22,7 @@ use levada_state::snapshot::StatePart;
 
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::charge::charge;
 use crate::operators::rows::{NO_ROW, RowHeap, RowLists, Saving, Sweep};
 use changes::Changes;
 use shape::Shape;
@@ -147,17 +148,7 @@ impl Top {
         let (context, share) = self.running.as_mut().expect("an operator is opened first");
         context.metrics.state_keys.store(self.heap.len() as u64, Ordering::Relaxed);
         context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
-        if share.set(bytes) {
-            return Ok(());
-        }
-        Err(EngineError::OverBudget {
-            uid: self.shape.uid.clone(),
-            state: self.shape.state.name.clone(),
-            bytes,
-            used: share.budget().used(),
-            limit: share.budget().limit(),
-            remedy: "set a `ttl`",
-        })
+        charge(&self.shape.uid, share, &[(&self.shape.state.name, bytes)], "set a `ttl`")
     }
 }
 

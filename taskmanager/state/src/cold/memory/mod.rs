@@ -194,23 +194,28 @@ impl ColdStore for MemoryColdStore {
         &self.state(state).layout
     }
 
-    fn load(&mut self, state: ColdStateId, addresses: &Addresses) -> Result<Loaded, ColdError> {
+    fn load(&mut self, state: ColdStateId, addresses: &Addresses, below_max: usize) -> Result<Loaded, ColdError> {
         let (mut keys, mut known) = (RowBytes::new(), Vec::new());
         let found = self.state(state);
         found.layout.write_keys(addresses, &mut keys, &mut known).map_err(|source| self.layout_error(state, source))?;
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_by(|left, right| keys.get(*left).cmp(keys.get(*right)));
         order.dedup_by(|left, right| keys.get(*left) == keys.get(*right));
-        let (mut reader, mut positions) = (RowReader::below(&found.layout), Vec::new());
+        let (mut reader, mut positions, mut cut) = (RowReader::below(&found.layout), Vec::new(), Vec::new());
         for position in order {
-            for (key, value) in found.below(keys.get(position)) {
+            for (number, (key, value)) in found.below(keys.get(position)).enumerate() {
+                if number == below_max {
+                    cut.push(position as u32);
+                    break;
+                }
                 reader.push(known[position] as usize, key, value).expect("the store wrote it");
                 positions.push(position as u32);
             }
         }
+        self.metrics.loads += 1;
         self.metrics.reads += keys.len() as u64;
         self.metrics.hits += positions.len() as u64;
-        Ok(Loaded { positions, rows: reader.finish() })
+        Ok(Loaded { positions, rows: reader.finish(), cut })
     }
 
     fn scan(&mut self, state: ColdStateId, scope: Scope) -> Result<Scan, ColdError> {

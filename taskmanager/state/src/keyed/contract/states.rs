@@ -201,13 +201,31 @@ impl States {
         let kept = self.mean.get(state)?;
         let expected = world.model.read(&address, None, &world.clock).pop();
         assert_eq!(kept.map(|(sum, number)| format!("{sum}|{number}")), expected);
-        if dice.below(4) == 0 {
-            self.mean.clear(state)?;
-            world.model.remove(&address);
-        } else {
-            let (more, (sum, number)) = (dice.number(), kept.unwrap_or_default());
-            self.mean.add(state, more)?;
-            world.model.put(&address, None, &world.clock, format!("{}|{}", sum + more, number + 1));
+        match dice.below(5) {
+            0 => {
+                self.mean.clear(state)?;
+                world.model.remove(&address);
+            }
+            1 => {
+                let (from, mut all) = (world.windows, kept);
+                self.mean.merge_namespaces(state, namespace, &from)?;
+                for other in from.iter().filter(|other| **other != namespace) {
+                    let other = world.address("mean", Some(*other));
+                    if let Some(text) = world.model.read(&other, None, &world.clock).pop() {
+                        let (sum, number) = text.split_once('|').expect("two numbers");
+                        let number_of = |text: &str| text.parse::<i64>().expect("a number");
+                        let before = all.unwrap_or_default();
+                        all = Some((before.0 + number_of(sum), before.1 + number_of(number)));
+                    }
+                    world.model.remove(&other);
+                }
+                all.iter().for_each(|(sum, number)| world.model.put(&address, None, &world.clock, format!("{sum}|{number}")));
+            }
+            _ => {
+                let (more, (sum, number)) = (dice.number(), kept.unwrap_or_default());
+                self.mean.add(state, more)?;
+                world.model.put(&address, None, &world.clock, format!("{}|{}", sum + more, number + 1));
+            }
         }
         Ok(())
     }
@@ -305,6 +323,16 @@ fn act_on_list<T: crate::types::StateType + ToString>(
             list.update(state, numbers.iter().map(|number| item(*number)))?;
             world.model.remove(&address);
             numbers.iter().for_each(|number| world.model.append(&address, ttl, &world.clock, item(*number).to_string()));
+        }
+        3 if namespace.is_some() => {
+            let (into, from) = (namespace.expect("it has one"), world.windows);
+            list.merge_namespaces(state, into, &from)?;
+            for other in from.into_iter().filter(|other| *other != into) {
+                let other = world.address(name, Some(other));
+                let items = world.model.read(&other, ttl, &world.clock);
+                world.model.remove(&other);
+                items.into_iter().for_each(|item| world.model.append(&address, ttl, &world.clock, item));
+            }
         }
         _ => {
             let item = item(dice.number());

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::descriptor::{AggregateFunction, AggregatingState, AggregatingStateDescriptor};
 use crate::keyed::at::{At, Namespace};
+use crate::keyed::cells::Cells;
 use crate::keyed::error::StateResult;
-use crate::keyed::rows::{AnyState, Cells, State};
+use crate::keyed::rows::{AnyState, State};
 use crate::keyed::state::KeyedState;
 use crate::keyed::table::TableInfo;
 

@@ -3,8 +3,9 @@
 use crate::descriptor::{ListState, ListStateDescriptor};
 use crate::keyed::at::{At, Namespace};
 use crate::keyed::cell::List;
+use crate::keyed::cells::Cells;
 use crate::keyed::error::StateResult;
-use crate::keyed::rows::{AnyState, Cells, State};
+use crate::keyed::rows::{AnyState, State};
 use crate::keyed::state::KeyedState;
 use crate::keyed::table::TableInfo;
 use crate::types::StateType;

@@ -2,8 +2,9 @@
 
 use crate::descriptor::{ValueState, ValueStateDescriptor};
 use crate::keyed::at::Namespace;
+use crate::keyed::cells::Cells;
 use crate::keyed::error::StateResult;
-use crate::keyed::rows::{AnyState, Cells, State};
+use crate::keyed::rows::{AnyState, State};
 use crate::keyed::state::KeyedState;
 use crate::keyed::table::TableInfo;
 use crate::types::StateType;

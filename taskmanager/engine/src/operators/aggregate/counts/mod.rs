@@ -17,6 +17,7 @@ use levada_state::snapshot::StatePart;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::charge::charge;
 use chunks::Chunks;
 
 /// How many rows windows have.
@@ -63,17 +64,7 @@ impl Counts {
         let (context, share) = self.running.as_mut().expect("an operator is opened first");
         context.metrics.state_keys.store(self.chunks.len() as u64, Ordering::Relaxed);
         context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
-        if share.set(bytes) {
-            return Ok(());
-        }
-        Err(EngineError::OverBudget {
-            uid: self.shape.uid.clone(),
-            state: self.shape.state_name().into(),
-            bytes,
-            used: share.budget().used(),
-            limit: share.budget().limit(),
-            remedy: "make windows smaller, or their slide a larger part of them",
-        })
+        charge(&self.shape.uid, share, &[(self.shape.state_name(), bytes)], self.shape.remedy)
     }
 }
 

@@ -39,11 +39,6 @@ impl OpenPanes {
     pub(in super::super) fn groups(&self) -> usize {
         self.groups
     }
-
-    /// Bytes held by all open panes.
-    pub(in super::super) fn memory_bytes(&self) -> usize {
-        self.memory_bytes
-    }
 }
 
 /// Windows that end after `after` and not after `until`.

@@ -76,6 +76,7 @@ impl OpenPanes {
     ///
     /// Contract: nothing is being sent or written.
     fn evict(&mut self, shape: &Shape) -> Result<(), EngineError> {
+        self.warming = None;
         let Self { panes, store: Some(store), groups, memory_bytes, .. } = self else { return Ok(()) };
         for pane in panes.values_mut() {
             let changed: Vec<u32> = pane.stored.iter().flat_map(|stored| stored.dirty.rows()).collect();

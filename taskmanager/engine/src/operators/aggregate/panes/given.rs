@@ -46,6 +46,8 @@ impl OpenPanes {
         if !self.opened(shape, window).has_more() {
             return Ok(None);
         }
+        // Groups change in the store now: what was begun to be read of it would be old.
+        self.warming = None;
         // What is being sent is of a time before: what changes now can be sent only after it.
         self.save_all(shape)?;
         let Some(store) = &mut self.store else { return Ok(None) };

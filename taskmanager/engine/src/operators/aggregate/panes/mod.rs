@@ -15,6 +15,7 @@ mod restore;
 mod saving;
 mod store;
 mod stored_rows;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use arrow::compute::{concat_batches, take};
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
+use levada_state::keyed::HeapShare;
 use levada_state::rows::Rows;
 use levada_state::snapshot::{Contents, StateMeta, StatePart, pieces};
 
@@ -32,10 +34,12 @@ use super::group_table::GroupTable;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::OperatorContext;
+use crate::operators::charge::charge;
 use crate::operators::window::{Split, Window};
 use pane::Stored;
 use saving::{Saving, Target};
 use store::PaneStore;
+use warm::Warming;
 
 pub(super) use emission::Emission;
 pub(super) use firing::Firing;
@@ -54,12 +58,16 @@ pub(super) struct OpenPanes {
     panes: BTreeMap<Window, Pane>,
     saving: Option<Saving>,
     store: Option<PaneStore>,
+    /// What the store had when the task began, on its way into memory.
+    warming: Option<Warming>,
     /// Panes that have gone out and are not saved yet.
     retired: Vec<Pane>,
     /// Panes that are going out and are not saved yet; each comes back through `retire`.
     away: usize,
     groups: usize,
     memory_bytes: usize,
+    /// What is charged of the memory of all heap states; none in front of a store, which has a share of its own.
+    share: Option<HeapShare>,
     scratch: Vec<u32>,
 }
 
@@ -153,6 +161,7 @@ impl OpenPanes {
     /// Takes out the pane of `window`, empty where there is none. Its groups are gone from the store but for those that the pane
     /// does not have.
     pub(super) fn pop(&mut self, shape: &Shape, window: Window) -> Result<Pane, EngineError> {
+        self.warming = None;
         let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
         if pane.is_known_to_store() {
             // What is being sent has the pane's groups, or belongs to a snapshot that has them: they can be deleted only after it.
@@ -212,13 +221,13 @@ impl OpenPanes {
 
     /// Saves a further piece of what is running, none while whoever takes it has enough to do; answers whether more remain.
     pub(super) fn background(&mut self, shape: &Shape) -> Result<bool, EngineError> {
-        let Some(saving) = &self.saving else { return Ok(false) };
+        let Some(saving) = &self.saving else { return self.warm(shape) };
         if saving.is_abandoned() {
             self.give_up();
         } else if !saving.is_full(shape, self.store.as_mut())? {
             self.save(shape, BACKGROUND_ROWS)?;
         }
-        Ok(self.saving.is_some())
+        Ok(self.saving.is_some() || self.warming.is_some())
     }
 
     /// Gives the snapshot of this checkpoint up, if it is running. What a store gets of it is sent all the same.
@@ -293,13 +302,23 @@ impl OpenPanes {
         Ok(())
     }
 
-    /// Writes the operator's counters.
-    pub(super) fn count(&self, context: &OperatorContext) {
+    /// Writes the operator's counters and charges what is held.
+    ///
+    /// Errors: `OverBudget`.
+    pub(super) fn count(&mut self, shape: &Shape, context: &OperatorContext) -> Result<(), EngineError> {
+        self.count_with(shape, context, 0)
+    }
+
+    /// As `count`, with so many bytes that the operator holds beside the panes.
+    pub(super) fn count_with(&mut self, shape: &Shape, context: &OperatorContext, more_bytes: usize) -> Result<(), EngineError> {
+        let bytes = self.memory_bytes + more_bytes;
         context.metrics.state_keys.store(self.groups as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store(self.memory_bytes as u64, Ordering::Relaxed);
+        context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
         if let Some(store) = &self.store {
             context.metrics.set_store(store.write_back.metrics());
         }
+        let charged = self.share.as_mut().map(|share| charge(&shape.uid, share, &[(shape.state_name(), bytes)], shape.remedy));
+        charged.unwrap_or(Ok(()))
     }
 }
 

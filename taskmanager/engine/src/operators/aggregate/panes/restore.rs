@@ -1,7 +1,10 @@
 //! What was in the snapshot that the task starts from: in the store already, or rows that are taken in.
 
+use std::sync::Arc;
+
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::TimestampMillisecondType;
+use levada_state::keyed::HeapShare;
 
 use super::super::restore::{RestoredRows, restored_rows};
 use super::super::shape::Shape;
@@ -19,8 +22,9 @@ impl OpenPanes {
         context: &OperatorContext,
         restored: &[RestoredState],
     ) -> Result<(), EngineError> {
-        if let Some(stores) = &context.cold {
-            self.store = Some(PaneStore::open(shape, stores.as_ref(), context.key_groups)?);
+        match &context.cold {
+            Some(stores) => self.store = Some(PaneStore::open(shape, stores.as_ref(), context.key_groups)?),
+            None => self.share = Some(HeapShare::new(Arc::clone(&context.heap_budget))),
         }
         for rows in restored_rows(shape, context.key_groups, restored)? {
             self.take_restored(shape, &rows)?;
@@ -28,8 +32,8 @@ impl OpenPanes {
                 self.empty(shape)?;
             }
         }
-        self.count(context);
-        Ok(())
+        self.begin_warming(shape)?;
+        self.count(shape, context)
     }
 
     fn take_restored(&mut self, shape: &Shape, restored: &RestoredRows) -> Result<(), EngineError> {

@@ -57,7 +57,8 @@ impl PaneStore {
         rows: usize,
     ) -> Result<StoredGroups, EngineError> {
         let addresses = addresses(window, keys.to_vec(), rows);
-        let loaded = self.write_back.store().load(self.state, &addresses).map_err(|source| failed(shape, source))?;
+        let loaded = self.write_back.store().load(self.state, &addresses, usize::MAX);
+        let loaded = loaded.map_err(|source| failed(shape, source))?;
         let found = UInt32Array::from(loaded.positions);
         let keys = keys.iter().map(|column| take(column, &found, None)).collect::<Result<_, _>>();
         let keys = keys.map_err(|source| shape.kernel(source))?;

@@ -22,11 +22,13 @@ use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{AggregateSpec, OperatorSpec};
 use levada_common::time::Watermark;
+use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::charge::charge;
 use crate::operators::late::LateRows;
 use crate::operators::window::{Split, WindowClock};
 use collapse::Collapse;
@@ -51,7 +53,7 @@ pub(super) struct Sessions {
     due: VecDeque<u32>,
     clock: WindowClock,
     late: LateRows,
-    context: Option<OperatorContext>,
+    running: Option<(OperatorContext, HeapShare)>,
 }
 
 impl Sessions {
@@ -69,12 +71,12 @@ impl Sessions {
             due: VecDeque::new(),
             clock: WindowClock::new(&aggregate.time),
             late,
-            context: None,
+            running: None,
         })
     }
 
     fn context(&self) -> &OperatorContext {
-        self.context.as_ref().expect("an operator is opened first")
+        &self.running.as_ref().expect("an operator is opened first").0
     }
 
     /// Sends the sessions out that are over.
@@ -84,10 +86,9 @@ impl Sessions {
         self.due.extend(due);
     }
 
-    fn count(&self) {
-        let (metrics, bytes) = (&self.context().metrics, self.open.memory_bytes() + self.collapse.memory_bytes());
-        metrics.state_keys.store(self.open.len() as u64, Ordering::Relaxed);
-        metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+    fn count(&mut self) -> Result<(), EngineError> {
+        let running = self.running.as_mut().expect("an operator is opened first");
+        count_sessions(&self.shape, running, &self.open, &self.collapse)
     }
 }
 
@@ -103,9 +104,8 @@ impl Operator for Sessions {
             self.open.remove(&self.shape, &over);
         }
         self.late.open(context);
-        self.context = Some(context.clone());
-        self.count();
-        Ok(())
+        self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
+        self.count()
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
@@ -124,8 +124,7 @@ impl Operator for Sessions {
                 }
             }
         }
-        self.count();
-        Ok(())
+        self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
@@ -136,7 +135,7 @@ impl Operator for Sessions {
         let sessions: Vec<u32> = self.due.drain(..rows).collect();
         let batch = self.shape.output(self.open.read(&sessions))?;
         self.open.remove(&self.shape, &sessions);
-        self.count();
+        self.count()?;
         Ok(Some(batch))
     }
 
@@ -200,6 +199,21 @@ impl Operator for Sessions {
 /// The time that goes on downstream: a millisecond behind, as sessions are given, until the data has ended.
 fn behind(watermark: Watermark) -> Watermark {
     if watermark == Watermark::MAX { watermark } else { Watermark(watermark.0.saturating_sub(1)) }
+}
+
+/// Counts what is held, and charges it.
+///
+/// Errors: `OverBudget`.
+fn count_sessions(
+    shape: &Shape,
+    (context, share): &mut (OperatorContext, HeapShare),
+    open: &OpenSessions,
+    collapse: &Collapse,
+) -> Result<(), EngineError> {
+    let bytes = open.memory_bytes() + collapse.memory_bytes();
+    context.metrics.state_keys.store(open.len() as u64, Ordering::Relaxed);
+    context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+    charge(&shape.uid, share, &[(shape.state_name(), bytes)], shape.remedy)
 }
 
 /// Runs of rows by whether the session that each would open is over.

@@ -4,13 +4,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{AggregateSpec, FiringSpec, OperatorSpec, Trigger};
 use levada_common::time::Watermark;
 use levada_state::bits::Bits;
+use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use super::super::shape::Shape;
@@ -18,7 +18,7 @@ use super::super::updating::Timer;
 use super::collapse::Collapse;
 use super::open_sessions::OpenSessions;
 use super::source::Source;
-use super::{behind, runs, slices};
+use super::{behind, count_sessions, runs, slices};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
@@ -63,7 +63,7 @@ pub(in super::super) struct UpdatingSessions {
     late: Timer,
     late_rows: LateRows,
     watermark: i64,
-    context: Option<OperatorContext>,
+    running: Option<(OperatorContext, HeapShare)>,
 }
 
 impl UpdatingSessions {
@@ -86,12 +86,12 @@ impl UpdatingSessions {
             late_rows,
             firing,
             watermark: i64::MIN,
-            context: None,
+            running: None,
         })
     }
 
     fn context(&self) -> &OperatorContext {
-        self.context.as_ref().expect("an operator is opened first")
+        &self.running.as_ref().expect("an operator is opened first").0
     }
 
     /// The time up to which sessions are closed.
@@ -99,10 +99,9 @@ impl UpdatingSessions {
         self.watermark.saturating_sub(self.firing.lateness_ms)
     }
 
-    fn count(&self) {
-        let (metrics, bytes) = (&self.context().metrics, self.open.memory_bytes() + self.collapse.memory_bytes());
-        metrics.state_keys.store(self.open.len() as u64, Ordering::Relaxed);
-        metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+    fn count(&mut self) -> Result<(), EngineError> {
+        let running = self.running.as_mut().expect("an operator is opened first");
+        count_sessions(&self.shape, running, &self.open, &self.collapse)
     }
 
     /// What the last batch of parts has changed: what was taken back goes out, and what is to be given at once.
@@ -167,9 +166,8 @@ impl Operator for UpdatingSessions {
             self.open.place_in_time(session, self.watermark);
         }
         self.late_rows.open(context);
-        self.context = Some(context.clone());
-        self.count();
-        Ok(())
+        self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
+        self.count()
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
@@ -189,8 +187,7 @@ impl Operator for UpdatingSessions {
                 self.note_changes()?;
             }
         }
-        self.count();
-        Ok(())
+        self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
@@ -206,7 +203,7 @@ impl Operator for UpdatingSessions {
             if forget {
                 sessions.iter().for_each(|session| self.touched.clear(*session));
                 self.open.remove(&self.shape, &sessions);
-                self.count();
+                self.count()?;
             }
             if let Some(columns) = columns {
                 return self.shape.output(columns).map(Some);

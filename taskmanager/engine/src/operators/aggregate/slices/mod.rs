@@ -8,7 +8,6 @@ mod series;
 mod stacks;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
@@ -102,8 +101,7 @@ impl Slices {
         if self.panes.groups() == 0 {
             self.stacks = Stacks::new(&self.shape);
         }
-        self.count();
-        Ok(())
+        self.count()
     }
 
     /// Slices that were saved by windows of another making are not these.
@@ -121,10 +119,9 @@ impl Slices {
         }
     }
 
-    fn count(&self) {
-        let (metrics, bytes) = (&self.context().metrics, self.panes.memory_bytes() + self.stacks.memory_bytes());
-        metrics.state_keys.store(self.panes.groups() as u64, Ordering::Relaxed);
-        metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+    fn count(&mut self) -> Result<(), EngineError> {
+        let context = self.context.as_ref().expect("an operator is opened first");
+        self.panes.count_with(&self.shape, context, self.stacks.memory_bytes())
     }
 }
 
@@ -137,8 +134,7 @@ impl Operator for Slices {
         self.check_grid()?;
         self.late.open(context);
         self.context = Some(context.clone());
-        self.count();
-        Ok(())
+        self.count()
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
@@ -151,8 +147,7 @@ impl Operator for Slices {
         for split in late {
             self.late.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
-        self.count();
-        Ok(())
+        self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {

@@ -3,6 +3,7 @@
 mod counts;
 mod firing_sessions;
 mod firings;
+mod memory;
 mod partials;
 mod processing;
 mod restore;

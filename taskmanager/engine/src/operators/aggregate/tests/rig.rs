@@ -16,6 +16,7 @@ use levada_common::time::Watermark;
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::cold::ColdStores;
 use levada_state::format::{SizeLimit, decode, encode};
+use levada_state::keyed::HeapBudget;
 use levada_state::snapshot::StatePart;
 
 use super::super::build;
@@ -142,6 +143,7 @@ pub(super) struct Rig {
     pub(super) out: Vec<RecordBatch>,
     /// Late rows, which it gives to an output of their own where it has rows for input.
     late: Vec<RecordBatch>,
+    pub(super) budget: Arc<HeapBudget>,
 }
 
 impl Rig {
@@ -169,20 +171,34 @@ impl Rig {
         restored: Vec<RestoredState>,
         key_groups: KeyGroupRange,
     ) -> Result<Self, EngineError> {
+        let context = Self::context(cold, key_groups, HeapBudget::unlimited());
+        Self::open(aggregate, context, restored)
+    }
+
+    /// An operator on the heap that may take no more than `budget`.
+    pub(super) fn within(aggregate: &AggregateSpec, budget: HeapBudget) -> Self {
+        let context = Self::context(None, KeyGroupRange::all(MAX_PARALLELISM), budget);
+        Self::open(aggregate, context, Vec::new()).expect("it opens")
+    }
+
+    fn open(aggregate: &AggregateSpec, context: OperatorContext, restored: Vec<RestoredState>) -> Result<Self, EngineError> {
         let mut operator = build(&operator_spec(aggregate), aggregate)?;
+        operator.open(&context, restored)?;
+        Ok(Self { operator, metrics: context.metrics, budget: context.heap_budget, out: Vec::new(), late: Vec::new() })
+    }
+
+    fn context(cold: Option<Arc<dyn ColdStores>>, key_groups: KeyGroupRange, budget: HeapBudget) -> OperatorContext {
         let metrics = Arc::new(NodeMetrics::new(Uid::new("counts")));
-        let context = OperatorContext {
+        OperatorContext {
             subtask: 0,
             parallelism: 1,
             max_parallelism: MAX_PARALLELISM,
             key_groups,
             batch_rows_max: BATCH_ROWS_MAX,
-            metrics: Arc::clone(&metrics),
+            metrics,
             cold,
-            heap_budget: Arc::new(levada_state::keyed::HeapBudget::unlimited()),
-        };
-        operator.open(&context, restored)?;
-        Ok(Self { operator, metrics, out: Vec::new(), late: Vec::new() })
+            heap_budget: Arc::new(budget),
+        }
     }
 
     pub(super) fn process(&mut self, rows: &[Row]) {

@@ -223,7 +223,10 @@ proptest! {
             let mut rig = before(aggregate, memory_after, range, &databases, states.clone());
             let mut time = at_barrier;
             rig.advance(at_barrier);
-            after.iter().for_each(|step| act(&mut rig, step, &mut time, range));
+            for step in &after {
+                act(&mut rig, step, &mut time, range);
+                rig.background();
+            }
             rig.finish();
             rows.extend(rig.take_rows());
         }
@@ -284,6 +287,51 @@ fn nothing_is_read_of_what_never_left_memory() {
         rig.finish();
         assert_eq!(rig.metrics.store().expect("it has a store").reads, 0);
     }
+}
+
+#[test]
+fn once_all_that_was_restored_is_in_memory_new_keys_ask_for_nothing() {
+    for window in [WindowSpec::Running, WindowSpec::Global] {
+        let aggregate = spec(&["k"], window, calls()[..1].to_vec());
+        let mut rig = before(&aggregate, (64 << 20, 0), everything(), &Vec::new(), Vec::new());
+        rig.process(&many(3_000));
+        let (databases, _) = split_parts(rig.barrier(1));
+        while rig.background() {}
+        let databases = databases.into_iter().map(|(_, database)| database).collect();
+        let mut rig = before(&aggregate, (64 << 20, 0), everything(), &databases, Vec::new());
+        // Some come before all is there; what they made of their groups stays.
+        rig.process(&many(10));
+        let asked = rig.metrics.store().expect("it has a store").reads;
+        assert_eq!(asked, 10);
+        while rig.background() {}
+        rig.process(&many(6_000));
+        assert_eq!(rig.metrics.store().expect("it has a store").reads, asked);
+        rig.take_rows();
+        rig.process(&[(0, 1, 1), (2_999, 1, 1), (5_999, 1, 1)]);
+        rig.finish();
+        let rows = rig.take_rows();
+        for (key, count) in [(0, 4), (2_999, 3), (5_999, 2)] {
+            let is_it = |row: &String| row.ends_with(&format!(",{key},{count}")) || *row == format!("{key},{count}");
+            assert!(rows.iter().any(is_it), "{key}: {:?}", &rows[..3]);
+        }
+    }
+}
+
+#[test]
+fn where_memory_is_short_what_was_restored_is_asked_for() {
+    let aggregate = spec(&["k"], WindowSpec::Running, calls()[..1].to_vec());
+    let mut rig = before(&aggregate, (64 << 20, 0), everything(), &Vec::new(), Vec::new());
+    rig.process(&many(100_000));
+    let (databases, _) = split_parts(rig.barrier(1));
+    while rig.background() {}
+    let databases = databases.into_iter().map(|(_, database)| database).collect();
+    let share = 256 << 10;
+    let mut rig = before(&aggregate, (share, 0), everything(), &databases, Vec::new());
+    while rig.background() {}
+    rig.process(&[(99_999, 0, 0), (7, 0, 0)]);
+    assert!(rig.metrics.state_bytes.load(Ordering::Relaxed) <= share as u64);
+    let rows = rig.take_rows();
+    assert!(rows.iter().all(|row| row.ends_with(",2")) && rows.len() == 2, "{rows:?}");
 }
 
 #[test]

@@ -75,6 +75,11 @@ impl Updating {
         self.context.as_ref().expect("an operator is opened first")
     }
 
+    fn count(&mut self) -> Result<(), EngineError> {
+        let context = self.context.as_ref().expect("an operator is opened first");
+        self.panes.count(&self.shape, context)
+    }
+
     /// Whether no row of the window is taken in any more.
     fn is_closed(&self, window: Window) -> bool {
         window.has_fired(self.watermark.saturating_sub(self.firing.lateness_ms))
@@ -161,8 +166,7 @@ impl Operator for Updating {
                 self.take(window, &keys, &inputs, rows)?;
             }
         }
-        self.panes.count(self.context());
-        Ok(())
+        self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
@@ -171,7 +175,7 @@ impl Operator for Updating {
         if batch.is_none() {
             // Only now: what waits to be given is known by its place in memory.
             self.panes.make_room(&self.shape)?;
-            self.panes.count(self.context());
+            self.count()?;
         }
         Ok(batch)
     }

@@ -1,6 +1,7 @@
 //! Functions on their operator: timers, time, failures, and snapshots at any parallelism against a plain model.
 
 mod store;
+mod windows;
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,7 @@ use levada_common::ids::CheckpointId;
 use levada_common::types::LogicalType;
 use levada_state::cold::memory::MemoryColdStores;
 use levada_state::cold::{ColdMetrics, OverlayBudget};
+use levada_state::keyed::HeapBudget;
 use levada_state::snapshot::Contents;
 
 use super::{Counter, obedient, said, told};
@@ -119,11 +120,42 @@ fn a_store_that_is_behind_holds_rows_up_until_it_has_written() {
         assert!(asked < 10_000_000, "it is never ready again");
     }
     assert_eq!(metrics.store().unwrap().reads, 0, "nothing has left memory yet");
-    // The first batch makes others go.
-    give(operator.as_mut(), 0..1_000, "add 1");
-    give(operator.as_mut(), 1_000..2_000, "add 1");
+    // Further batches make others go.
+    let mut round = 0;
+    while metrics.store().unwrap().reads == 0 {
+        while !operator.is_ready().unwrap() {
+            operator.background().unwrap();
+        }
+        let first = round * 1_000 % given;
+        give(operator.as_mut(), first..first + 1_000, "add 1");
+        operator.background().unwrap();
+        round += 1;
+        assert!(round < 100, "nothing leaves memory");
+    }
     let ColdMetrics { reads, hits, writes, entries, .. } = metrics.store().unwrap();
     assert!(reads > 0 && hits > 0 && writes > 0 && entries > 0, "{:?}", metrics.store());
+}
+
+#[test]
+fn timers_are_charged_to_the_heap_whatever_is_behind_the_states() {
+    let set = |budget: HeapBudget| {
+        let harness = obedient();
+        let mut operator = operators::build(&harness.spec(), &Closures::default(), &harness.functions()).unwrap();
+        let stores = MemoryColdStores::new(128, 0, OverlayBudget::new(1 << 20));
+        let context = context("obedient", 8192);
+        let context = OperatorContext { cold: Some(Arc::new(stores)), heap_budget: Arc::new(budget), ..context };
+        operator.open(&context, Vec::new()).unwrap();
+        let verbs: ArrayRef = Arc::new(StringArray::from_iter_values((0..1_000).map(|_| "event 10")));
+        let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1_000));
+        let set = operator.process(0, RecordBatch::try_from_iter([("key", keys), ("what", verbs)]).unwrap());
+        (set, context.heap_budget.used())
+    };
+    let (set_all, used) = set(HeapBudget::unlimited());
+    assert!(set_all.is_ok() && used >= 1_000 * 16, "{set_all:?}, {used} bytes");
+    assert!(set(HeapBudget::new(used)).0.is_ok(), "the limit itself is within it");
+    let error = set(HeapBudget::new(used - 1)).0.unwrap_err().to_string();
+    let start = format!("node \"obedient\": state \"_timers.event\" holds {used} bytes");
+    assert!(error.starts_with(&start) && error.contains("set fewer timers"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,166 @@
+//! Keyed states in files on their way into the databases of a task: they never come into memory whole.
+//!
+//! A file is fetched in parts to the disk that the databases are on, verified there, and read back batch by batch into the
+//! operator's database. Must never know what a state means.
+
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::record_batch::RecordBatch;
+use levada_common::checkpoint::StateKind;
+use levada_common::fault::{Failure, Faulty};
+use levada_common::ids::TaskId;
+use levada_common::keys::KeyGroupRange;
+use levada_common::plan::BackendKind;
+use levada_common::storage::{ScratchFile, Storage, retried};
+use levada_engine::operators::keeps_in_store;
+use levada_proto::convert::{RestorePlace, RestoreState};
+use levada_state::cold::ColdError;
+use levada_state::format::{BatchRows, DecodeError, Layout, TRAILER_BYTES, footer_range};
+use levada_state_rocksdb::TaskDatabases;
+use tokio::time::Instant as Deadline;
+
+use super::database::blocking;
+use super::{READ_TIMEOUT, Restorer, corrupt, nesting, unreadable};
+use crate::upload::key_groups;
+
+/// Bytes that are fetched at once.
+const PART_BYTES: u64 = 8 << 20;
+
+impl Restorer {
+    /// Whether a state of the task goes from a file into a database without coming into memory.
+    pub(super) fn goes_into_store(&self, task: TaskId, state: &RestoreState) -> bool {
+        let mut operators = self.plan.vertex(task.vertex).operators.iter();
+        self.plan.settings.backend == BackendKind::Rocksdb
+            && state.kind == StateKind::Keyed
+            && matches!(state.place, RestorePlace::File { .. })
+            && operators.any(|operator| operator.uid == state.uid && keeps_in_store(&operator.kind, &state.name))
+    }
+
+    /// Puts such states into the operators' databases, one after the other.
+    pub(super) async fn restore_rows(
+        &self,
+        task: TaskId,
+        states: Vec<RestoreState>,
+        databases: &Arc<TaskDatabases>,
+    ) -> Result<(), Failure> {
+        let range = (key_groups(&self.plan, task, StateKind::Keyed), self.plan.max_parallelism);
+        for state in states {
+            let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
+            let started = Instant::now();
+            let file = self.fetch_file(&state, databases).await?;
+            let (bytes, databases) = (file.length(), Arc::clone(databases));
+            let (uid, name) = (state.uid.clone(), state.name.clone());
+            let entries = blocking(move || put(&state, &file, range, &databases)).await?;
+            let took_ms = started.elapsed().as_millis() as u64;
+            tracing::info!(operator = %uid, state = name, bytes, entries, took_ms, "a state was put into a database");
+        }
+        Ok(())
+    }
+
+    /// Fetches a state's file to the disk and verifies it.
+    async fn fetch_file(&self, state: &RestoreState, databases: &TaskDatabases) -> Result<ScratchFile, Failure> {
+        let RestorePlace::File { directory, path, offset } = &state.place else {
+            return Err(Failure::internal(format!("state \"{}\" is in no file", state.name)));
+        };
+        let storage = self.directory(directory).map_err(|error| unreadable(state, directory, &error))?;
+        let failed = |error| Failure::external(format!("writing to \"{}\" failed: {error}", databases.path().display()));
+        let mut file = ScratchFile::begin(databases.path()).map_err(failed)?;
+        let mut crc32c = 0;
+        for start in (0..state.length).step_by(PART_BYTES as usize) {
+            let range = offset + start..offset + state.length.min(start + PART_BYTES);
+            let part = read_part(&storage, path, range.clone()).await.map_err(|error| unreadable(state, directory, &error))?;
+            if part.len() as u64 != range.end - range.start {
+                return Err(corrupt(state, format!("want {} bytes, got {}", state.length, start + part.len() as u64)));
+            }
+            let written = tokio::task::spawn_blocking(move || {
+                let sum = crc32c::crc32c_append(crc32c, &part);
+                file.write_all(&part).map(|()| (file, sum))
+            });
+            let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            (file, crc32c) = written.map_err(failed)?;
+        }
+        if crc32c != state.crc32c {
+            return Err(corrupt(state, format!("want CRC-32C {:08x}, got {crc32c:08x}", state.crc32c)));
+        }
+        ScratchFile::new(file).map_err(failed)
+    }
+}
+
+async fn read_part(
+    storage: &Storage,
+    path: &str,
+    range: Range<u64>,
+) -> Result<bytes::Bytes, levada_common::storage::StorageError> {
+    retried(Deadline::now() + READ_TIMEOUT, || storage.get_range(path, range.clone())).await
+}
+
+/// Why a file's rows do not get into a database.
+enum NotPut {
+    File(Failure),
+    Store(ColdError),
+}
+
+impl From<ColdError> for NotPut {
+    fn from(error: ColdError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Puts the rows of a verified file that belong to these groups into the operator's database.
+fn put(
+    state: &RestoreState,
+    file: &ScratchFile,
+    (groups, max_parallelism): (KeyGroupRange, u32),
+    databases: &TaskDatabases,
+) -> Result<u64, Failure> {
+    let mut rows = FileRows::open(state, file, groups, max_parallelism)?;
+    let put = databases.put_rows(&state.uid, &state.name, &state.schema, || rows.next_batch().map_err(NotPut::File));
+    put.map_err(|error| match error {
+        NotPut::File(failure) => failure,
+        NotPut::Store(error) => error.to_failure(),
+    })
+}
+
+/// The rows of a file, batch by batch.
+struct FileRows<'a> {
+    state: &'a RestoreState,
+    file: &'a ScratchFile,
+    layout: Layout,
+    wanted: std::vec::IntoIter<BatchRows>,
+}
+
+impl<'a> FileRows<'a> {
+    fn open(
+        state: &'a RestoreState,
+        file: &'a ScratchFile,
+        groups: KeyGroupRange,
+        max_parallelism: u32,
+    ) -> Result<Self, Failure> {
+        let damaged = |error: DecodeError| corrupt(state, error.to_string());
+        let length = file.length();
+        let trailer = read(state, file, length.saturating_sub(TRAILER_BYTES)..length)?;
+        let footer = read(state, file, footer_range(&trailer, length).map_err(damaged)?)?;
+        let layout = Layout::read(&footer, length).map_err(damaged)?;
+        let noted = state.max_parallelism.unwrap_or(max_parallelism);
+        if layout.max_parallelism() != noted {
+            return Err(corrupt(state, format!("want key groups of {noted}, got {}", layout.max_parallelism())));
+        }
+        let wanted = layout.rows_of(Some(nesting(groups, noted, max_parallelism))).map_err(damaged)?.into_iter();
+        Ok(Self { state, file, layout, wanted })
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Failure> {
+        let Some(rows) = self.wanted.next() else { return Ok(None) };
+        let bytes = read(self.state, self.file, self.layout.range(rows.batch))?;
+        let batch = self.layout.decode(rows.batch, bytes).and_then(|batch| rows.cut(&batch));
+        batch.map(Some).map_err(|error| corrupt(self.state, error.to_string()))
+    }
+}
+
+fn read(state: &RestoreState, file: &ScratchFile, range: Range<u64>) -> Result<bytes::Bytes, Failure> {
+    let failed = |error| Failure::external(format!("reading state \"{}\" of \"{}\" back failed: {error}", state.name, state.uid));
+    file.read(range).map_err(failed)
+}
