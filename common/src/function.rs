@@ -31,6 +31,12 @@ pub enum FunctionKind {
     Aggregate,
     /// `BroadcastProcessFunction`.
     BroadcastProcess,
+    /// `KeyedCoProcessFunction`.
+    KeyedCoProcess,
+    /// `WindowFunction`.
+    Window,
+    /// `CoGroupFunction`.
+    CoGroup,
 }
 
 impl FunctionKind {
@@ -43,6 +49,18 @@ impl FunctionKind {
             Self::Fold => "fold",
             Self::Aggregate => "aggregate",
             Self::BroadcastProcess => "broadcast process",
+            Self::KeyedCoProcess => "keyed co-process",
+            Self::Window => "window function",
+            Self::CoGroup => "co-group",
+        }
+    }
+
+    /// Whether its node has a window: always, never, or as its author likes.
+    pub fn takes_window(self) -> Option<bool> {
+        match self {
+            Self::Window | Self::CoGroup => Some(true),
+            Self::Reduce | Self::Fold | Self::Aggregate => None,
+            Self::KeyedProcess | Self::FlatMap | Self::BroadcastProcess | Self::KeyedCoProcess => Some(false),
         }
     }
 }
@@ -82,6 +100,9 @@ pub struct FunctionDeclaration {
     pub inputs: Vec<Column>,
     /// Columns that it requires of its broadcast input; `None` where it has no such input.
     pub broadcast: Option<Vec<Column>>,
+    /// Columns that it requires of its second input, which has the same key as the first; `None` where it has no such input.
+    #[serde(default)]
+    pub second: Option<Vec<Column>>,
     /// Whether the key's columns stand before `outputs`.
     pub keys_first: bool,
     /// Columns that it gives.
@@ -106,15 +127,16 @@ pub struct FunctionDeclaration {
 impl FunctionDeclaration {
     /// A function that has no columns yet.
     pub fn new(name: impl Into<String>, kind: FunctionKind) -> Self {
-        use FunctionKind::{Aggregate, BroadcastProcess, Fold, KeyedProcess, Reduce};
+        use FunctionKind::{Aggregate, BroadcastProcess, CoGroup, Fold, KeyedCoProcess, KeyedProcess, Reduce, Window};
         Self {
             name: name.into(),
             kind,
-            keyed: matches!(kind, KeyedProcess | Reduce | Fold | Aggregate),
+            keyed: matches!(kind, KeyedProcess | KeyedCoProcess | Reduce | Fold | Aggregate | Window | CoGroup),
             options: Vec::new(),
             inputs: Vec::new(),
             broadcast: (kind == BroadcastProcess).then(Vec::new),
-            keys_first: matches!(kind, Reduce | Fold | Aggregate),
+            second: matches!(kind, KeyedCoProcess | CoGroup).then(Vec::new),
+            keys_first: matches!(kind, Reduce | Fold | Aggregate | Window | CoGroup),
             outputs: Vec::new(),
             event_time: None,
             sides: Vec::new(),
@@ -143,6 +165,20 @@ impl FunctionDeclaration {
     #[must_use]
     pub fn broadcast_input(mut self, name: impl Into<String>, ty: LogicalType) -> Self {
         self.broadcast.get_or_insert_default().push(Column::new(name, ty, false));
+        self
+    }
+
+    /// Requires a column of the second input, never null.
+    #[must_use]
+    pub fn second_input(mut self, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.second.get_or_insert_default().push(Column::new(name, ty, false));
+        self
+    }
+
+    /// Requires a column of the second input in which there may be nulls.
+    #[must_use]
+    pub fn nullable_second_input(mut self, name: impl Into<String>, ty: LogicalType) -> Self {
+        self.second.get_or_insert_default().push(Column::new(name, ty, true));
         self
     }
 
@@ -224,7 +260,7 @@ impl FunctionDeclaration {
         self
     }
 
-    /// Needs a key, or takes none: for a broadcast process, which may be either.
+    /// Needs a key, or takes none: for a broadcast process and a window function, which may be either.
     #[must_use]
     pub fn keyed(mut self, keyed: bool) -> Self {
         self.keyed = keyed;
@@ -236,8 +272,12 @@ impl FunctionDeclaration {
         if let Some(defect) = Uid::defect(&self.name) {
             return Some(defect);
         }
-        let lists =
-            [("input", Some(&self.inputs)), ("broadcast input", self.broadcast.as_ref()), ("output", Some(&self.outputs))];
+        let lists = [
+            ("input", Some(&self.inputs)),
+            ("broadcast input", self.broadcast.as_ref()),
+            ("second input", self.second.as_ref()),
+            ("output", Some(&self.outputs)),
+        ];
         let lists = lists.into_iter().filter_map(|(what, columns)| Some((what.to_string(), columns?)));
         let sides = self.sides.iter().map(|side| (format!("output \"{}\"", side.name), &side.columns));
         if let Some(defect) = lists.chain(sides).find_map(|(what, columns)| columns_defect(&what, columns)) {
@@ -269,18 +309,24 @@ impl FunctionDeclaration {
     }
 
     fn kind_defect(&self) -> Option<String> {
-        use FunctionKind::{Aggregate, BroadcastProcess, FlatMap, Fold, Reduce};
+        use FunctionKind::{Aggregate, BroadcastProcess, CoGroup, FlatMap, Fold, KeyedCoProcess, Reduce, Window};
         let kind = self.kind;
         if let (Reduce | Fold | Aggregate, Some(side)) = (kind, self.sides.first()) {
             return Some(format!("a {kind} gives a row for each that it takes, and has no output \"{}\"", side.name));
         }
         match (kind, self.keyed) {
             (FlatMap, true) => return Some(format!("a {kind} takes no key")),
-            (FlatMap | BroadcastProcess, _) | (_, true) => {}
+            (FlatMap | BroadcastProcess | Window, _) | (_, true) => {}
             (_, false) => return Some(format!("a {kind} needs a key")),
         }
-        if self.keys_first && !self.keyed {
+        if self.keys_first && !self.keyed && kind != Window {
             return Some("its output begins with the key, and it has none".into());
+        }
+        if matches!(kind, Window | CoGroup) && (self.event_time.is_some() || self.event_timers || self.processing_timers) {
+            return Some(format!("the event time of a {kind} is that of the window, and it sets no timers"));
+        }
+        if self.second.is_some() && !matches!(kind, KeyedCoProcess | CoGroup) {
+            return Some(format!("a {kind} has no second input"));
         }
         match (&self.broadcast, kind) {
             (Some(columns), BroadcastProcess) if columns.is_empty() => {
@@ -355,6 +401,10 @@ mod tests {
                 "\"x\" is declared twice",
             ),
             (good().broadcast_input("x", LogicalType::Int64), "a keyed process has no broadcast input"),
+            (good().second_input("x", LogicalType::Int64), "a keyed process has no second input"),
+            (kind(FunctionKind::KeyedCoProcess).keyed(false), "a keyed co-process needs a key"),
+            (kind(FunctionKind::Window).event_timers(), "the event time of a window function is that of the window"),
+            (kind(FunctionKind::CoGroup).keyed(false), "a co-group needs a key"),
             (good().keyed(false), "a keyed process needs a key"),
             (kind(FunctionKind::FlatMap).keyed(true), "takes no key"),
             (kind(FunctionKind::FlatMap).event_timers(), "timers belong to a key"),

@@ -6,6 +6,7 @@
 mod edge;
 mod firing;
 mod join;
+mod process;
 mod top;
 mod watermark;
 mod window;
@@ -13,17 +14,16 @@ mod window;
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate_state::state_columns;
-use crate::checkpoint::StateKind;
 use crate::declaration::Options;
-use crate::function::FunctionDeclaration;
 use crate::ids::{TaskId, Uid, VertexId};
-use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
+use crate::state_schema::{StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
 pub use edge::{Edge, Partition, SideOutput};
 pub use firing::{FiringSpec, Trigger};
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
-pub use top::TopSpec;
+pub use process::{Evict, ProcessSpec, ProcessWindow, SecondInput};
+pub use top::{TopSpec, TopWindow};
 pub use watermark::{AlignSpec, FutureBound, FutureRows, TimeFormat, TimeUnit, WatermarkRule, WatermarkSpec};
 pub use window::{SessionGap, WindowSpec, WindowTime};
 
@@ -274,7 +274,7 @@ impl OperatorKind {
     /// What the second input carries, where there is one.
     pub fn second_input(&self) -> Option<&StreamSchema> {
         match self {
-            Self::Process(spec) => spec.broadcast.as_ref(),
+            Self::Process(spec) => spec.broadcast.as_ref().or(spec.second.as_ref().map(|second| &second.schema)),
             Self::Join(spec) => Some(&spec.right),
             Self::Watermark(_)
             | Self::Filter { .. }
@@ -293,48 +293,6 @@ pub struct SplitBranch {
     pub output: String,
     /// A BOOLEAN expression; `None` takes every row that is left.
     pub predicate: Option<String>,
-}
-
-/// A function in its place.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProcessSpec {
-    /// The function as it was declared at planning; a TaskManager whose own declares otherwise refuses the task.
-    pub function: FunctionDeclaration,
-    /// Its options as written.
-    pub options: Options,
-    /// Key columns of the input; empty where rows have no key.
-    pub keys: Vec<Column>,
-    /// What the second input carries, where there is one: all of its rows, in every instance.
-    pub broadcast: Option<StreamSchema>,
-}
-
-impl ProcessSpec {
-    /// The state that holds timers of event time.
-    pub const EVENT_TIMERS: &str = "_timers.event";
-
-    /// The state that holds how far event time had come, where the function has keys.
-    pub const WATERMARK: &str = "_watermark";
-
-    /// The state that holds timers of processing time.
-    pub const PROCESSING_TIMERS: &str = "_timers.processing";
-
-    /// Every state of the function, its timers included, with the key's columns where a state belongs to keys.
-    pub fn states(&self) -> Vec<StateDeclaration> {
-        let timers = |name: &str| StateDeclaration {
-            name: name.into(),
-            kind: StateKind::Keyed,
-            schema: StateSchema {
-                shape: StateShape::Timers,
-                windowed: self.function.window_timers,
-                values: vec![Column::new("time", LogicalType::Timestamp, false)],
-                ..StateSchema::default()
-            },
-        };
-        let event = self.function.event_timers.then(|| timers(Self::EVENT_TIMERS));
-        let processing = self.function.processing_timers.then(|| timers(Self::PROCESSING_TIMERS));
-        let states = self.function.states.iter().cloned().chain(event).chain(processing);
-        states.map(|state| StateDeclaration { schema: state.schema(&self.keys), ..state }).collect()
-    }
 }
 
 /// An aggregation. Keys, arguments and orders are columns of the input: the planner puts a projection before it.

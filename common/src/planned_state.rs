@@ -86,6 +86,10 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
             Vec::new()
         }
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
+        OperatorKind::Process(spec) if spec.window.is_some() => {
+            let rows = spec.window_states(&operator.input).into_iter().map(|state| (state.name, state.kind, state.schema));
+            rows.chain([(WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default())]).collect()
+        }
         OperatorKind::Process(spec) => {
             let watermark = (ProcessSpec::WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());
             let states = spec.states().into_iter().map(|state| (state.name, state.kind, state.schema));
@@ -94,7 +98,8 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Join(spec) => of_join(spec, operator),
         OperatorKind::Top(spec) => {
             let state = spec.state(&operator.input);
-            vec![(state.name, state.kind, state.schema)]
+            let watermark = spec.window.is_some().then(|| (WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default()));
+            std::iter::once((state.name, state.kind, state.schema)).chain(watermark).collect()
         }
     }
 }

@@ -10,8 +10,8 @@ use levada_common::function::FunctionDeclaration;
 use levada_common::ids::TaskManagerId;
 use levada_connectors::Registry as Connectors;
 use levada_engine::function::{
-    AggregateFunction, BroadcastProcessFunction, FlatMapFunction, FoldFunction, FunctionError, Functions, KeyedProcessFunction,
-    ReduceFunction, RegisteredFunction, RegistrationError,
+    AggregateFunction, BroadcastProcessFunction, CoGroupFunction, FlatMapFunction, FoldFunction, FunctionError, Functions,
+    KeyedCoProcessFunction, KeyedProcessFunction, ReduceFunction, RegisteredFunction, RegistrationError, WindowFunction,
 };
 use levada_engine::sink::SinkFactory;
 use levada_engine::source::SourceFactory;
@@ -121,6 +121,33 @@ impl Builder {
         create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
     ) -> Self {
         self.function(RegisteredFunction::broadcast_process(declaration, create))
+    }
+
+    /// Adds a keyed co-process function; as `keyed_process`.
+    pub fn keyed_co_process<F: KeyedCoProcessFunction>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::keyed_co_process(declaration, create))
+    }
+
+    /// Adds a window function; as `keyed_process`.
+    pub fn window<F: WindowFunction>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::window(declaration, create))
+    }
+
+    /// Adds a co-group function; as `keyed_process`.
+    pub fn co_group<F: CoGroupFunction>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::co_group(declaration, create))
     }
 
     /// Adds a reduce.

@@ -60,6 +60,7 @@ fn readers(graph: &JobGraph) -> Vec<Reader<'_>> {
         [
             ("transforms", &node.uid, "inputs", node.inputs.as_slice()),
             ("transforms", &node.uid, "join.with", with),
+            ("transforms", &node.uid, "with", node.with.as_slice()),
             ("transforms", &node.uid, "broadcast", node.broadcast.as_slice()),
         ]
     });

@@ -39,7 +39,7 @@ pub(super) fn read_join(at: &At<'_>, report: &mut Report) -> Option<GraphJoin> {
         }
     };
     let on = match fields.get("on") {
-        Some(at) => read_on(&at, report),
+        Some(at) => read_columns_on(&at, report),
         None => {
             let message = "`on` is missing: the columns that must be equal, such as `on: [id]` or `on: { id: seller }`";
             report.error(&at.path, message);
@@ -58,8 +58,8 @@ pub(super) fn read_join(at: &At<'_>, report: &mut Report) -> Option<GraphJoin> {
     Some(GraphJoin { with, kind, on, within, take })
 }
 
-/// `on:`, a map of left to right columns, or a list of columns that both sides have.
-fn read_on(at: &At<'_>, report: &mut Report) -> Vec<(String, String)> {
+/// A map of left to right columns, or a list of columns that both sides have.
+pub(super) fn read_columns_on(at: &At<'_>, report: &mut Report) -> Vec<(String, String)> {
     if !matches!(at.node.value, Value::Map(_)) {
         return report.names(at, "column").into_iter().map(|(name, _)| (name.to_owned(), name.to_owned())).collect();
     }

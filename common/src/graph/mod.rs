@@ -34,7 +34,7 @@ pub use watermark::{GraphWatermark, WatermarkSetting};
 
 use crate::declaration::Options;
 use crate::ids::Uid;
-use crate::plan::{BadRecordPolicy, FiringSpec, JoinKind, WindowTime};
+use crate::plan::{BadRecordPolicy, Evict, FiringSpec, JoinKind, WindowTime};
 
 /// Version of the document that this release reads.
 pub const GRAPH_VERSION: u64 = 1;
@@ -194,8 +194,14 @@ pub struct TransformNode {
     pub filter: Option<String>,
     /// `join:`, another stream whose rows meet those of `inputs`.
     pub join: Option<GraphJoin>,
+    /// `evict:`, in a window: which rows the function gets.
+    pub evict: Option<Evict>,
+    /// `with:`, the second input of a function that has one with a key.
+    pub with: Vec<InputRef>,
     /// `key_by:`, columns.
     pub key_by: Option<Vec<String>>,
+    /// The columns of `with` that are equal to those of `key_by`, where they have other names.
+    pub with_key: Option<Vec<String>>,
     /// `window:`
     pub window: Option<GraphWindow>,
     /// `early`, `allowed_lateness`, `late` and `accumulate` of the window, where they say anything.
@@ -229,10 +235,10 @@ pub struct TransformNode {
 }
 
 impl TransformNode {
-    /// Everything that it reads: `inputs`, then what it is joined with, then `broadcast`.
+    /// Everything that it reads: `inputs`, then what it is joined or connected with, then `broadcast`.
     pub fn reads(&self) -> impl Iterator<Item = &InputRef> {
         let with = self.join.iter().flat_map(|join| &join.with);
-        self.inputs.iter().chain(with).chain(&self.broadcast)
+        self.inputs.iter().chain(with).chain(&self.with).chain(&self.broadcast)
     }
 }
 
@@ -260,6 +266,8 @@ pub struct GraphTop {
     pub limit: u32,
     /// `rank`, the output column for a row's place.
     pub rank: Option<String>,
+    /// `with_ties`, in a window: rows that are equal to the last one come too.
+    pub with_ties: bool,
 }
 
 /// `deduplicate:` of a transform.

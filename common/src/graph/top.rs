@@ -1,4 +1,4 @@
-//! Reads `order_by`, `limit`, `rank` and `deduplicate` of a transform, and checks what goes with them.
+//! Reads `order_by`, `limit`, `rank`, `with_ties` and `deduplicate` of a transform, and checks what goes with them.
 
 use super::report::{At, Fields, Keys, Report};
 use super::tree::{Value, shown};
@@ -9,7 +9,7 @@ use crate::types::OP_COLUMN;
 const DEDUPLICATE: Keys =
     Keys { allowed: &["keep", "by"], later: &[], synonyms: &[("on", "by"), ("order_by", "by"), ("time", "by")] };
 
-/// `order_by`, `limit` and `rank`; `None` where there is no `order_by`.
+/// `order_by`, `limit`, `rank` and `with_ties`; `None` where there is no `order_by`.
 pub(super) fn read_top(fields: &Fields<'_>, report: &mut Report) -> Option<GraphTop> {
     let order = fields.get("order_by")?;
     let order = report.names(&order, "column").into_iter().filter_map(|(text, path)| read_order(text, &path, report)).collect();
@@ -22,7 +22,8 @@ pub(super) fn read_top(fields: &Fields<'_>, report: &mut Report) -> Option<Graph
         }
     };
     let rank = fields.get("rank").and_then(|at| read_name(&at, report));
-    Some(GraphTop { order, limit: limit.unwrap_or(1), rank })
+    let with_ties = fields.get("with_ties").and_then(|at| report.one_of(&at, &[("true", true), ("false", false)], &[]));
+    Some(GraphTop { order, limit: limit.unwrap_or(1), rank, with_ties: with_ties.unwrap_or_default() })
 }
 
 /// `column`, `column asc` or `column desc`.
@@ -78,8 +79,14 @@ pub(super) fn check_top(fields: &Fields<'_>, report: &mut Report) {
             let message = format!("a node has `{key}` or `{other}`, not both; give each a node of its own");
             report.error(&fields.path_of(key), message);
         }
-        if has("window") {
-            report.error(&fields.path_of("window"), format!("`{key}` in a window is not in this release; leave `window` out"));
+        let has_own_time = has("window") && ["ttl", "changelog"].into_iter().any(has);
+        if has("window") && key == "deduplicate" {
+            let message = "`deduplicate` goes on from row to row; for the first or last row of a key in each window write `order_by` and `limit: 1`";
+            report.error(&fields.path_of("window"), message);
+        } else if has_own_time {
+            let message =
+                "in a window the best rows are given once, when it fires, and kept until then; leave `ttl` and `changelog` out";
+            report.error(&fields.path_of("window"), message);
         }
     }
     if has("order_by") && has("deduplicate") {
@@ -88,7 +95,11 @@ pub(super) fn check_top(fields: &Fields<'_>, report: &mut Report) {
     if has("deduplicate") && !has("key_by") {
         report.error(&fields.path_of("deduplicate"), "`deduplicate` needs a `key_by`: of which columns there is one row");
     }
-    for key in ["limit", "rank"].into_iter().filter(|key| has(key) && !has("order_by")) {
+    if has("with_ties") && !has("window") {
+        let message = "`with_ties` needs a `window`: as rows come, any number of equal ones might have to be taken back";
+        report.error(&fields.path_of("with_ties"), message);
+    }
+    for key in ["limit", "rank", "with_ties"].into_iter().filter(|key| has(key) && !has("order_by")) {
         report.error(&fields.path_of(key), format!("`{key}` needs an `order_by`: which rows are the first"));
     }
     if has("ttl") && !["join", "order_by", "deduplicate"].into_iter().any(has) {

@@ -1,6 +1,6 @@
 //! Reads a node under `transforms:`, and checks that its clauses make sense together.
 
-use super::join::{check_join, read_join};
+use super::join::{check_join, read_columns_on, read_join};
 use super::node::{Common, read_inputs, read_references};
 use super::report::{At, Fields, Keys, Report};
 use super::top::{check_top, read_deduplicate, read_top};
@@ -9,7 +9,7 @@ use super::window::read_window;
 use super::{GraphProcess, TransformNode};
 use crate::declaration::Options;
 use crate::ids::Uid;
-use crate::plan::WindowTime;
+use crate::plan::{Evict, WindowTime};
 use crate::types::OP_COLUMN;
 
 const TRANSFORM: Keys = Keys {
@@ -22,10 +22,13 @@ const TRANSFORM: Keys = Keys {
         "aggregate",
         "having",
         "process",
+        "with",
+        "evict",
         "broadcast",
         "order_by",
         "limit",
         "rank",
+        "with_ties",
         "deduplicate",
         "ttl",
         "select",
@@ -34,7 +37,7 @@ const TRANSFORM: Keys = Keys {
         "bad_records",
         "parallelism",
     ],
-    later: &["with_ties", "sql", "late"],
+    later: &["sql", "late"],
     synonyms: &[
         ("input", "inputs"),
         ("from", "inputs"),
@@ -56,6 +59,8 @@ const TRANSFORM: Keys = Keys {
     ],
 };
 
+const EVICT: Keys = Keys { allowed: &["rows", "time"], later: &[], synonyms: &[("count", "rows"), ("size", "rows")] };
+
 const PROCESS: Keys = Keys {
     allowed: &["function", "options"],
     later: &[],
@@ -75,12 +80,17 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
         Some((window, firing, time)) => (Some(window), firing, time),
         None => (None, None, WindowTime::default()),
     };
+    let is_pairs = fields.get("key_by").is_some_and(|at| matches!(at.node.value, Value::Map(_)));
+    let key_by = fields.get("key_by").map(|at| read_key_by(&at, report));
     let node = TransformNode {
         uid: Uid::new(name),
         inputs: read_inputs(fields.get("inputs"), &at.path, report),
         filter: fields.get("where").and_then(|at| report.sql(&at)),
         join: fields.get("join").and_then(|at| read_join(&at, report)),
-        key_by: fields.get("key_by").map(|at| read_key_by(&at, report)),
+        evict: fields.get("evict").and_then(|at| read_evict(&at, report)),
+        with: fields.get("with").map(|at| read_references(&at, report)).unwrap_or_default(),
+        key_by: key_by.as_ref().map(|keys| keys.iter().map(|(key, _)| key.clone()).collect()),
+        with_key: key_by.filter(|_| is_pairs).map(|keys| keys.into_iter().map(|(_, key)| key).collect()),
         window,
         firing,
         window_time,
@@ -101,12 +111,13 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
     Some(node)
 }
 
-fn read_key_by(at: &At<'_>, report: &mut Report) -> Vec<String> {
+/// `key_by:`, columns, or a map of columns to those of the second input.
+fn read_key_by(at: &At<'_>, report: &mut Report) -> Vec<(String, String)> {
     if matches!(&at.node.value, Value::List(items) if items.is_empty()) {
         report.error(&at.path, "at least one column is expected; leave `key_by` out for one global group");
         return Vec::new();
     }
-    report.names(at, "column").into_iter().map(|(name, _)| name.to_owned()).collect()
+    read_columns_on(at, report)
 }
 
 /// `select:` and `aggregate:`: output columns and SQL, in order.
@@ -157,6 +168,19 @@ fn read_split(at: &At<'_>, report: &mut Report) -> Vec<(String, Option<String>)>
     branches
 }
 
+/// `evict:`, which rows of a window a function gets.
+fn read_evict(at: &At<'_>, report: &mut Report) -> Option<Evict> {
+    let fields = report.fields(at, &EVICT)?;
+    match (fields.get("rows"), fields.get("time")) {
+        (Some(at), None) => report.integer(&at, 1..=u32::MAX).map(|rows| Evict::Rows { rows }),
+        (None, Some(at)) => report.duration_ms(&at, 1).map(|ms| Evict::Time { ms: ms as i64 }),
+        _ => {
+            report.error(&at.path, "one of `rows` and `time` is expected, such as { rows: 100 } for the last 100 rows that came");
+            None
+        }
+    }
+}
+
 /// `process:`, a map with the function's name, or the name alone.
 fn read_process(at: &At<'_>, report: &mut Report) -> Option<GraphProcess> {
     if let Value::Scalar { .. } = &at.node.value {
@@ -197,14 +221,26 @@ fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
     if has("broadcast") && !has("process") {
         report.error(&fields.path_of("broadcast"), "`broadcast` needs a `process` whose function takes it");
     }
+    if has("with") && !has("process") {
+        report.error(
+            &fields.path_of("with"),
+            "`with` needs a `process` whose function has a second input; a `join` has its own `with`",
+        );
+    }
+    if has("evict") && !(has("process") && has("window")) {
+        report.error(&fields.path_of("evict"), "`evict` needs a `window` and a `process`: which rows of it the function gets");
+    }
+    if let Some(at) = fields.get("key_by").filter(|at| matches!(at.node.value, Value::Map(_)) && !has("with")) {
+        report.error(&at.path, "a list of columns is expected; pairs of columns are for a function `with` a second input");
+    }
     if !has("aggregate") {
         let others = ["process", "join", "order_by", "deduplicate"];
         if has("key_by") && !others.into_iter().any(has) {
             let message = "`key_by` needs an `aggregate`, a `process`, an `order_by` or a `deduplicate`";
             report.error(&fields.path_of("key_by"), message);
         }
-        if has("window") && !others[1..].iter().any(|key| has(key)) {
-            report.error(&fields.path_of("window"), "a window needs an `aggregate` or a `join`");
+        if has("window") && !others.into_iter().any(has) {
+            report.error(&fields.path_of("window"), "a window needs an `aggregate`, a `join`, an `order_by` or a `process`");
         }
         let needs = [("having", "`having` needs an `aggregate`; a condition on rows is a `where`")];
         if has("changelog") && !has("order_by") && !has("deduplicate") {

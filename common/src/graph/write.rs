@@ -7,7 +7,9 @@ use super::{
     GraphWindow, InputRef, JobGraph, TransformNode, WatermarkSetting,
 };
 use crate::human::{ByteSize, HumanDuration};
-use crate::plan::{AlignSpec, BadRecordPolicy, CheckpointMode, FiringSpec, JoinKind, RestartSettings, Trigger, WindowTime};
+use crate::plan::{
+    AlignSpec, BadRecordPolicy, CheckpointMode, Evict, FiringSpec, JoinKind, RestartSettings, Trigger, WindowTime,
+};
 
 impl JobGraph {
     /// The graph as a JSON document.
@@ -157,7 +159,17 @@ fn transform(node: &TransformNode) -> Value {
     };
     put(&mut map, "where", node.filter.clone().map(Value::from));
     put(&mut map, "join", node.join.as_ref().map(join));
-    put(&mut map, "key_by", node.key_by.clone().map(Value::from));
+    let evict = |evict: Evict| match evict {
+        Evict::Rows { rows } => json!({ "rows": rows }),
+        Evict::Time { ms } => json!({ "time": duration(ms as u64) }),
+    };
+    put(&mut map, "evict", node.evict.map(evict));
+    put(&mut map, "with", (!node.with.is_empty()).then(|| names(&node.with)));
+    let pairs = |(keys, others): (&Vec<String>, &Vec<String>)| -> Value {
+        keys.iter().zip(others).map(|(key, other)| (key.clone(), other.clone().into())).collect::<Map<_, _>>().into()
+    };
+    let key_by = node.key_by.as_ref().zip(node.with_key.as_ref()).map(pairs);
+    put(&mut map, "key_by", key_by.or(node.key_by.clone().map(Value::from)));
     put(&mut map, "window", node.window.as_ref().map(|kind| window(kind, &node.window_time, node.firing.as_ref())));
     put(&mut map, "aggregate", node.aggregate.as_ref().map(|aggregate| columns(aggregate).into()));
     put(&mut map, "having", node.having.clone().map(Value::from));
@@ -174,6 +186,7 @@ fn transform(node: &TransformNode) -> Value {
         map.insert("order_by".into(), top.order.iter().map(order).collect());
         map.insert("limit".into(), top.limit.into());
         put(&mut map, "rank", top.rank.clone().map(Value::from));
+        put(&mut map, "with_ties", top.with_ties.then(|| true.into()));
     }
     let deduplicate = |GraphDeduplicate { last, by_event_time }: GraphDeduplicate| {
         let (keep, by) = (if last { "last" } else { "first" }, if by_event_time { "event_time" } else { "arrival" });

@@ -1,4 +1,4 @@
-//! The best rows of each key, kept up to date: running top-N, and deduplication.
+//! The best rows of each key: kept up to date (running top-N, and deduplication), or of each window.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,28 @@ pub struct TopSpec {
     pub changelog_full: bool,
     /// How long a row is kept, in milliseconds of processing time.
     pub ttl_ms: Option<i64>,
+    /// Whose rows they are beside the key's; the output is append then, when a window fires: without the input's columns of a
+    /// window, with `window_start`, `window_end` and `window_time` at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<TopWindow>,
+    /// Whether rows that are equal to the last of the best ones are among them, whatever the limit; equal rows share a place.
+    #[serde(default)]
+    pub with_ties: bool,
+}
+
+/// The windows of a top-N. Times are milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TopWindow {
+    /// Tumbling ones of the event time.
+    Tumbling {
+        /// Length, at least 1.
+        size_ms: i64,
+        /// Shift, 0 ≤ offset < size.
+        offset_ms: i64,
+    },
+    /// The input's own, from its columns `window_start` and `window_end`.
+    Same,
 }
 
 impl TopSpec {
@@ -35,7 +57,12 @@ impl TopSpec {
 
     /// Whether a row that is in stays in, so that the output is append: the first ones of each key.
     pub fn is_append(&self) -> bool {
-        self.order.is_empty() && !self.newest_wins && self.place.is_none()
+        self.order.is_empty() && !self.newest_wins && self.place.is_none() && self.window.is_none()
+    }
+
+    /// Whether the output is a changelog.
+    pub fn is_changelog(&self) -> bool {
+        self.window.is_none() && !self.is_append()
     }
 
     /// Whether every replaced row comes out too: always where rows have no place of their own.

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::nexmark;
 
 const Q5: &str = include_str!("../../../examples/nexmark/q5.yaml");
+const Q5_TOP: &str = include_str!("../../../examples/nexmark/q5-top.yaml");
 const Q11: &str = include_str!("../../../examples/nexmark/q11.yaml");
 
 /// Four seconds of event time.
@@ -104,7 +105,11 @@ async fn nexmark_windows_give_the_rows_of_the_reference() -> anyhow::Result<()> 
     let (hottest, sessions) = (hottest(), sessions());
     assert!(hottest.len() > 15 && sessions.len() > 5_000, "the reference is empty");
     for parallelism in [1, 3] {
-        let queries = [("q5", Q5, sliding(), &HOTTEST[..], &hottest), ("q11", Q11, session(), &SESSIONS[..], &sessions)];
+        let queries = [
+            ("q5", Q5, sliding(), &HOTTEST[..], &hottest),
+            ("q5-top", Q5_TOP, sliding(), &HOTTEST[..], &hottest),
+            ("q11", Q11, session(), &SESSIONS[..], &sessions),
+        ];
         for (name, example, window, columns, expected) in queries {
             let out = cluster.path(&format!("{name}-{parallelism}"));
             let job = cluster.submit(&graph(example, window, parallelism, None, &out).to_yaml()).await?;
@@ -123,6 +128,7 @@ async fn windows_survive_a_kill() -> anyhow::Result<()> {
     let queries = [
         ("memory", Q5, sliding(), &HOTTEST[..], &hottest),
         ("fs", Q5, sliding(), &HOTTEST[..], &hottest),
+        ("fs", Q5_TOP, sliding(), &HOTTEST[..], &hottest),
         ("memory", Q11, session(), &SESSIONS[..], &sessions),
         ("fs", Q11, session(), &SESSIONS[..], &sessions),
     ];

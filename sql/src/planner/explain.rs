@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use levada_common::plan::{
-    AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Edge, FiringSpec, FutureBound, FutureRows, JobSettings, JoinScope,
-    JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, RestartSettings, SessionGap, SplitBranch,
-    TimeFormat, TopSpec, Trigger, Vertex, WatermarkRule, WatermarkSpec, WindowSpec, WindowTime,
+    AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Edge, Evict, FiringSpec, FutureBound, FutureRows, JobSettings,
+    JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, ProcessWindow, RestartSettings,
+    SessionGap, SplitBranch, TimeFormat, TopSpec, TopWindow, Trigger, Vertex, WatermarkRule, WatermarkSpec, WindowSpec,
+    WindowTime,
 };
 use levada_common::types::StreamSchema;
 
@@ -161,7 +162,15 @@ fn top(spec: &TopSpec) -> String {
     let arrival = if spec.newest_wins { "arrival desc" } else { "arrival" };
     let order: Vec<String> = order.chain([arrival.to_string()]).collect();
     let place = spec.place.as_ref().map(|place| format!(", place as {place}")).unwrap_or_default();
-    format!("the first {}, {keys}, in order of {}{place}{}", spec.limit, order.join(", "), ttl(spec.ttl_ms))
+    let ties = if spec.with_ties { " with ties" } else { "" };
+    let window = match &spec.window {
+        None => String::new(),
+        Some(TopWindow::Tumbling { size_ms, offset_ms }) => {
+            format!(", {}", window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }))
+        }
+        Some(TopWindow::Same) => format!(", {}", window(&WindowSpec::Same)),
+    };
+    format!("the first {}{ties}, {keys}{window}, in order of {}{place}{}", spec.limit, order.join(", "), ttl(spec.ttl_ms))
 }
 
 fn split(branches: &[SplitBranch]) -> String {
@@ -211,7 +220,16 @@ fn watermark(spec: &WatermarkSpec) -> String {
 fn process(spec: &ProcessSpec) -> String {
     let keys: Vec<&str> = spec.keys.iter().map(|key| key.name.as_str()).collect();
     let keys = if keys.is_empty() { "no key".into() } else { format!("by {}", keys.join(", ")) };
-    format!("{} \"{}\", {keys}", spec.function.kind, spec.function.name)
+    let of_window = |process: &ProcessWindow| {
+        let evict = match process.evict {
+            None => String::new(),
+            Some(Evict::Rows { rows }) => format!(", the last {rows} rows"),
+            Some(Evict::Time { ms }) => format!(", the last {}", duration(ms.unsigned_abs())),
+        };
+        format!(", {}{evict}", window(&process.window))
+    };
+    let window = spec.window.as_ref().map(of_window).unwrap_or_default();
+    format!("{} \"{}\", {keys}{window}", spec.function.kind, spec.function.name)
 }
 
 fn aggregate(spec: &AggregateSpec) -> String {

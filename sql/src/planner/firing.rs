@@ -44,6 +44,28 @@ impl Planner<'_> {
         Some(firing)
     }
 
+    /// What happens in this window happens once: what says otherwise is reported.
+    pub(super) fn refuse_firing(&mut self, node: &TransformNode, what: &str) {
+        if node.firing.is_some() {
+            let message = format!(
+                "{what} once, when the window is over: `early`, `allowed_lateness`, `late` and `accumulate` belong to the window of an \
+                 `aggregate`"
+            );
+            self.error(format!("transforms.{}.window", node.uid), message);
+        }
+    }
+
+    /// What happens in this window goes by event time and UTC: what says otherwise is reported.
+    pub(super) fn refuse_window_time(&mut self, node: &TransformNode, what: &str) {
+        if !node.window_time.is_default() {
+            let message = format!(
+                "{what} in windows of event time that begin by UTC; `time: processing` and `time_zone` belong to the window of an \
+                 `aggregate`, whose windows `same` takes over"
+            );
+            self.error(format!("transforms.{}.window", node.uid), message);
+        }
+    }
+
     /// How the changes of an aggregation are matched, where it gives changes.
     pub(super) fn changes(
         &self,

@@ -137,11 +137,7 @@ impl Planner<'_> {
         }
         let Some(window) = &node.window else { return Some(self.standing(node, join, left, right)) };
         let path = format!("{path}.window");
-        if node.firing.is_some() && node.aggregate.is_none() {
-            let message = "rows of a join meet once, when their window is over: `early`, `allowed_lateness`, `late` and \
-                           `accumulate` belong to the window of an `aggregate`";
-            self.error(&path, message);
-        }
+        self.refuse_firing(node, "rows of a join meet");
         let WindowTime { processing, time_zone } = node.window_time.clone();
         if processing {
             let message = "rows of a join meet by event time; windows of processing time are for an `aggregate`";

@@ -14,6 +14,7 @@ mod graph;
 mod join;
 mod outputs;
 mod process;
+mod process_window;
 mod prune;
 mod select;
 mod settings;

@@ -94,7 +94,12 @@ impl Planner<'_> {
         let graph = self.graph;
         let transforms = graph.transforms.iter().flat_map(|node| {
             let with = node.join.as_ref().map_or(&[][..], |join| join.with.as_slice());
-            let lists = [("inputs", node.inputs.as_slice()), ("join.with", with), ("broadcast", node.broadcast.as_slice())];
+            let lists = [
+                ("inputs", node.inputs.as_slice()),
+                ("join.with", with),
+                ("with", node.with.as_slice()),
+                ("broadcast", node.broadcast.as_slice()),
+            ];
             lists.map(|(list, inputs)| (format!("transforms.{}.{list}", node.uid), inputs))
         });
         let sinks = graph.sinks.iter().map(|node| (format!("sinks.{}.inputs", node.uid), node.inputs.as_slice()));

@@ -5,12 +5,20 @@ use std::collections::BTreeSet;
 use levada_common::function::{FunctionDeclaration, SideDeclaration};
 use levada_common::graph::{GraphProcess, TransformNode};
 use levada_common::nearest::did_you_mean;
-use levada_common::plan::{OperatorKind, OperatorSpec, Partition, ProcessSpec};
+use levada_common::plan::{OperatorKind, OperatorSpec, Partition, ProcessSpec, SecondInput};
 use levada_common::types::{Column, StreamSchema};
 
 use super::graph::Planner;
 use super::stream::{Outlet, Stage, StageKind, Stream};
 use crate::expression::unknown_column;
+
+/// Where a function's second input comes from.
+enum Other {
+    /// All rows go to every instance.
+    Broadcast(Outlet),
+    /// Rows go where their key is.
+    Keyed(Stream),
+}
 
 impl Planner<'_> {
     /// Plans `process`; `None` where its output is not known.
@@ -36,30 +44,54 @@ impl Planner<'_> {
             Vec::new(),
         );
         let errors = self.errors.0.len();
+        let window = self.process_window(node, &function, &stream);
         let keys = self.key_columns(node, &stream);
         self.check_key(node, &function);
         self.check_inputs(&path, &function, "input", &function.inputs, &stream);
         let broadcast = self.broadcast(node, &function);
-        self.check_time(&path, &function, &stream);
-        let output = self.process_output(&path, &function, &keys, &stream);
+        let second = self.second(node, &function, &keys, &stream);
+        if let (Some(_), Some((_, second))) = (&window, &second) {
+            self.check_window_time(node, second);
+        }
+        self.check_time(&path, "", &function, &stream);
+        if let Some((_, second)) = &second {
+            self.check_time(&path, " on both inputs, and the second", &function, second);
+            stream.bounded &= second.bounded;
+            if stream.schema.event_time.is_some() && second.schema.event_time.is_none() {
+                // Time is the lesser of both, and one that has none never goes on.
+                stream.schema.event_time = None;
+                stream.no_event_time.clone_from(&second.no_event_time);
+            }
+        }
+        let output = match window {
+            None => self.process_output(&path, &function, &keys, &stream),
+            Some(_) => self.window_output(&path, &function, &keys),
+        };
         let mut sides = self.function_sides(node, &function, &stream);
+        if window.is_some() {
+            sides.extend(self.late_sides(node, &function, &stream, second.as_ref().map(|(input, stream)| (&input.keys, stream))));
+        }
         if self.errors.0.len() == errors {
             let spec = ProcessSpec {
                 function: function.clone(),
                 options: process.options.clone(),
                 keys: keys.clone(),
                 broadcast: broadcast.as_ref().map(|(_, schema)| schema.clone()),
+                second: second.as_ref().map(|(second, _)| second.clone()),
+                window: window.clone(),
             };
-            self.push_process(node, &mut stream, spec, output.clone(), broadcast.map(|(stage, _)| stage), wanted);
+            let other = broadcast.map(|(stage, _)| Other::Broadcast(stage)).or(second.map(|(_, stream)| Other::Keyed(stream)));
+            self.push_process(node, &mut stream, spec, output.clone(), other, wanted);
             self.add_sides(&node.uid, &stream, std::mem::take(&mut sides));
         }
         for (side, _) in sides {
             self.outputs.offer(&node.uid, &side, None);
         }
-        stream.partitioned_by = function.keys_first.then(|| keys.into_iter().map(|key| key.name).collect());
-        stream.windowed = false;
+        let keyed = function.keys_first && !keys.is_empty();
+        stream.partitioned_by = keyed.then(|| keys.into_iter().map(|key| key.name).collect());
+        stream.windowed = window.is_some();
         stream.unknown.clear();
-        if function.event_time.is_none() {
+        if function.event_time.is_none() && window.is_none() {
             let reason = format!("the function of transform \"{}\" declares no output column as event time", node.uid);
             stream.no_event_time = Some(reason);
         }
@@ -156,12 +188,59 @@ impl Planner<'_> {
         Some((stream.stage, stream.schema))
     }
 
-    fn check_time(&mut self, path: &str, function: &FunctionDeclaration, stream: &Stream) {
+    /// The second input with a key: what it carries, its key, and where it comes from.
+    fn second(
+        &mut self,
+        node: &TransformNode,
+        function: &FunctionDeclaration,
+        keys: &[Column],
+        first: &Stream,
+    ) -> Option<(SecondInput, Stream)> {
+        let (name, path) = (&function.name, format!("transforms.{}", node.uid));
+        let required = match (&function.second, node.with.is_empty()) {
+            (None, true) => return None,
+            (None, false) => {
+                self.error(format!("{path}.with"), format!("function \"{name}\" has no second input"));
+                return None;
+            }
+            (Some(_), true) => {
+                let message =
+                    format!("function \"{name}\" has a second input; name the nodes that it reads, as in `with: [payments]`");
+                self.error(format!("{path}.process"), message);
+                return None;
+            }
+            (Some(required), false) => required,
+        };
+        let inputs = self.inputs(&node.with)?;
+        let stream = self.unite(&path, "with", &node.uid, inputs, None)?;
+        let at = format!("{path}.with");
+        if stream.schema.changelog {
+            self.error(&at, "a function takes rows, not changes, and its second input is a changelog");
+        }
+        self.check_inputs(&at, function, "second input", required, &stream);
+        let names = node.with_key.clone().unwrap_or_else(|| node.key_by.clone().unwrap_or_default());
+        for (key, name) in keys.iter().zip(&names).filter(|(key, _)| !first.unknown.contains(&key.name)) {
+            match stream.schema.column(name) {
+                None => self.error(format!("{path}.key_by"), format!("second input: {}", unknown_column(name, &stream.schema))),
+                Some(column) if column.ty != key.ty && !stream.unknown.contains(name) => {
+                    let message = format!(
+                        "\"{}\" is {} in the first input and \"{name}\" {} in the second; cast one in a `select` before",
+                        key.name, key.ty, column.ty
+                    );
+                    self.error(format!("{path}.key_by"), message);
+                }
+                Some(_) => {}
+            }
+        }
+        Some((SecondInput { schema: stream.schema.clone(), keys: names }, stream))
+    }
+
+    fn check_time(&mut self, path: &str, whose: &str, function: &FunctionDeclaration, stream: &Stream) {
         if function.event_timers
             && stream.schema.event_time.is_none()
             && let Some(reason) = &stream.no_event_time
         {
-            self.error(path, format!("function \"{}\" sets timers of event time; {reason}", function.name));
+            self.error(path, format!("function \"{}\" sets timers of event time{whose}; {reason}", function.name));
         }
     }
 
@@ -205,11 +284,16 @@ impl Planner<'_> {
         stream: &mut Stream,
         spec: ProcessSpec,
         output: StreamSchema,
-        broadcast: Option<Outlet>,
+        other: Option<Other>,
         wanted: Option<u32>,
     ) {
         let keys: Vec<String> = spec.keys.iter().map(|key| key.name.clone()).collect();
-        let (parallelism, partition) = if keys.is_empty() {
+        let second_keys = spec.second.as_ref().map(|second| second.keys.clone()).unwrap_or_default();
+        // All rows of a window without a key are one group.
+        let all_to_one = spec.window.is_some() && keys.is_empty();
+        let (parallelism, partition) = if all_to_one {
+            (1, if stream.parallelism == 1 { Partition::Forward } else { Partition::Rebalance })
+        } else if keys.is_empty() {
             let parallelism = wanted.unwrap_or(if stream.single { stream.parallelism } else { self.settings.parallelism });
             (parallelism, if stream.parallelism == parallelism { Partition::Forward } else { Partition::Rebalance })
         } else {
@@ -228,9 +312,16 @@ impl Planner<'_> {
             bad_records: node.bad_records,
         };
         let mut inputs = vec![(stream.stage, partition)];
-        inputs.extend(broadcast.map(|stage| (stage, Partition::Broadcast)));
+        inputs.extend(other.map(|other| match other {
+            Other::Broadcast(stage) => (stage, Partition::Broadcast),
+            Other::Keyed(second) => {
+                let in_place = second.parallelism == parallelism
+                    && (parallelism == 1 || second.partitioned_by.as_ref() == Some(&second_keys));
+                (second.stage, if in_place { Partition::Forward } else { Partition::Hash { columns: second_keys } })
+            }
+        }));
         let (uid, kind) = (node.uid.clone(), StageKind::Operator(operator));
-        stream.single &= stream.parallelism == parallelism;
+        stream.single = all_to_one || (stream.single && stream.parallelism == parallelism);
         stream.stage = self.push_stage(Stage { uid, kind, parallelism, inputs, output, uses: Vec::new() });
         stream.parallelism = parallelism;
     }

@@ -4,9 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use levada_common::plan::{AggregatePhase, AggregateSpec, JoinSide, OperatorKind, OperatorSpec, SessionGap, WindowSpec};
+use levada_common::plan::{
+    AggregatePhase, AggregateSpec, JoinSide, OperatorKind, OperatorSpec, ProcessSpec, SessionGap, TopSpec, TopWindow, WindowSpec,
+};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
+use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::stream::{Outlet, Stage, StageKind};
 
 /// Leaves out what no one reads: backwards for what is read, forwards for the schemas that remain.
@@ -61,12 +64,20 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             }
             OperatorKind::Aggregate(spec) => aggregate_reads(spec, input),
             OperatorKind::Process(spec) => {
-                spec.keys.iter().chain(&spec.function.inputs).map(|column| column.name.clone()).collect()
+                let columns = spec.keys.iter().chain(&spec.function.inputs).map(|column| column.name.clone());
+                columns.chain(input.event_time.clone()).chain(window_reads(spec)).collect()
             }
             OperatorKind::Top(spec) => {
                 let order = spec.order.iter().map(|by| &by.column);
-                let read = read.into_iter().filter(|name| Some(name) != spec.place.as_ref());
-                read.chain(spec.keys.iter().chain(order).cloned()).collect()
+                let window = [WINDOW_START, WINDOW_END, WINDOW_TIME];
+                let of_window = |name: &String| spec.window.is_some() && window.contains(&name.as_str());
+                let read = read.into_iter().filter(|name| Some(name) != spec.place.as_ref() && !of_window(name));
+                let times: Vec<String> = match spec.window {
+                    None => Vec::new(),
+                    Some(TopWindow::Tumbling { .. }) => input.event_time.iter().cloned().collect(),
+                    Some(TopWindow::Same) => vec![WINDOW_START.into(), WINDOW_END.into()],
+                };
+                read.chain(spec.keys.iter().chain(order).cloned()).chain(times).collect()
             }
             OperatorKind::Join(spec) => {
                 let all = output.columns.clone();
@@ -106,9 +117,10 @@ fn drop_side_columns(stage: &mut Stage, read: Vec<BTreeSet<String>>, wanted: &mu
                 wanted.extend(read);
                 continue;
             }
-            OperatorKind::Aggregate(_) => &mut *wanted,
-            OperatorKind::Join(_) if side.name == JoinSide::Right.late_output() => &mut second,
-            OperatorKind::Join(_) => &mut *wanted,
+            OperatorKind::Aggregate(_) | OperatorKind::Top(_) => &mut *wanted,
+            OperatorKind::Process(spec) if spec.function.sides.iter().any(|own| own.name == side.name) => continue,
+            OperatorKind::Join(_) | OperatorKind::Process(_) if side.name == JoinSide::Right.late_output() => &mut second,
+            OperatorKind::Join(_) | OperatorKind::Process(_) => &mut *wanted,
             // What others give beside their main output is of their own making.
             _ => continue,
         };
@@ -151,11 +163,20 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
     read
 }
 
+/// What a function in windows reads of each input for them.
+fn window_reads(spec: &ProcessSpec) -> Vec<String> {
+    let same = spec.window.as_ref().is_some_and(|window| window.window == WindowSpec::Same);
+    [WINDOW_START, WINDOW_END].into_iter().filter(|_| same).map(String::from).collect()
+}
+
 /// What a stage reads of its operator's second input.
 fn second_reads(stage: &Stage) -> BTreeSet<String> {
     match &stage.kind {
         StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) => {
-            spec.function.broadcast.iter().flatten().map(|column| column.name.clone()).collect()
+            let window = window_reads(spec);
+            let keys = spec.second.iter().flat_map(|second| second.keys.iter().chain(&second.schema.event_time)).cloned();
+            let declared = spec.function.broadcast.iter().chain(&spec.function.second).flatten();
+            declared.map(|column| column.name.clone()).chain(keys).chain(window).collect()
         }
         StageKind::Operator(OperatorSpec { kind: OperatorKind::Join(spec), .. }) => {
             spec.reads(JoinSide::Right, spec.right.event_time.as_ref()).into_iter().collect()
@@ -167,7 +188,10 @@ fn second_reads(stage: &Stage) -> BTreeSet<String> {
 /// Brings the schema of an operator's second input up to date with what that now gives.
 fn renew_second(stage: &mut Stage, input: StreamSchema) {
     match &mut stage.kind {
-        StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) => spec.broadcast = Some(input),
+        StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) => match &mut spec.second {
+            Some(second) => second.schema = input,
+            None => spec.broadcast = Some(input),
+        },
         StageKind::Operator(OperatorSpec { kind: OperatorKind::Join(spec), .. }) => spec.right = input,
         _ => {}
     }
@@ -189,6 +213,13 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
                 OperatorKind::Project { .. } | OperatorKind::Join(_) => {
                     let columns = &operator.output.columns;
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
+                }
+                OperatorKind::Top(TopSpec { window: Some(_), place, .. }) => {
+                    let window = [WINDOW_START, WINDOW_END, WINDOW_TIME];
+                    let own = |column: &Column| Some(&column.name) == place.as_ref() || window.contains(&column.name.as_str());
+                    let own: Vec<Column> = operator.output.columns.drain(..).filter(own).collect();
+                    let others = input.columns.iter().filter(|column| !window.contains(&column.name.as_str()));
+                    operator.output.columns = others.cloned().chain(own).collect();
                 }
                 OperatorKind::Top(spec) => {
                     let place = operator.output.columns.pop().filter(|column| Some(&column.name) == spec.place.as_ref());

@@ -1,9 +1,10 @@
-//! Running top-N and deduplication: keys, order, what the output's changes are.
+//! Top-N, running or of each window, and deduplication: keys, order, what the output's changes are.
 
-use levada_common::graph::{GraphDeduplicate, GraphTop, TransformNode};
-use levada_common::plan::{BackendKind, OperatorKind, OrderSpec, Partition, TopSpec};
+use levada_common::graph::{GraphDeduplicate, GraphTop, GraphWindow, TransformNode};
+use levada_common::plan::{BackendKind, OperatorKind, OrderSpec, Partition, SideOutput, TopSpec, TopWindow};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
+use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::graph::{NewOperator, Planner};
 use super::stream::{Changes, Stream};
 use crate::expression::unknown_column;
@@ -22,22 +23,30 @@ impl Planner<'_> {
         let errors = self.errors.0.len();
         let keys: Vec<String> = self.key_columns(node, &stream).into_iter().map(|key| key.name).collect();
         let (order, newest_wins, limit, place) = match (&node.top, node.deduplicate) {
-            (Some(GraphTop { order, limit, rank }), _) => (self.order(&path, order, &stream), false, *limit, rank.clone()),
+            (Some(GraphTop { order, limit, rank, .. }), _) => (self.order(&path, order, &stream), false, *limit, rank.clone()),
             (None, Some(GraphDeduplicate { last, by_event_time })) => {
                 let order = if by_event_time { self.time_order(&path, last, &stream) } else { Vec::new() };
                 (order, last, 1, None)
             }
             (None, None) => return Some(stream),
         };
-        if let Some(place) = place.as_ref().filter(|place| stream.schema.column(place).is_some()) {
-            let message = format!("the input has a column \"{place}\"; give the rank another name");
+        let with_ties = node.top.as_ref().is_some_and(|top| top.with_ties);
+        let window = node.window.as_ref().and_then(|window| self.top_window(node, window, &stream));
+        let of_window = |place: &String| window.is_some() && WINDOW.contains(&place.as_str());
+        if let Some(place) = place.as_ref().filter(|place| stream.schema.column(place).is_some() || of_window(place)) {
+            let what = if of_window(place) { "the window" } else { "the input" };
+            let message = format!("{what} has a column \"{place}\"; give the rank another name");
             self.error(format!("transforms.{}.rank", node.uid), message);
         }
         if self.errors.0.len() > errors {
+            if node.window.is_some() {
+                self.outputs.offer(&node.uid, SideOutput::LATE, None);
+            }
             return None;
         }
         let ttl_ms = node.ttl_ms.map(|ttl| ttl as i64);
-        let spec = TopSpec { keys, order, newest_wins, limit, place, changelog_full: node.changelog_full, ttl_ms };
+        let changelog_full = node.changelog_full;
+        let spec = TopSpec { keys, order, newest_wins, limit, place, changelog_full, ttl_ms, window, with_ties };
         self.push_top(node, clause, &mut stream, spec, wanted);
         Some(stream)
     }
@@ -84,10 +93,18 @@ impl Planner<'_> {
             (false, false) => Partition::Rebalance,
         };
         let place = spec.place.as_ref().map(|place| Column::new(place, LogicalType::Int64, false));
-        let columns = stream.schema.columns.iter().cloned().chain(place).collect();
-        let event_time = stream.schema.event_time.clone().filter(|_| spec.is_append());
-        let output = StreamSchema { columns, event_time, changelog: !spec.is_append() };
-        if !spec.is_append() {
+        let late = spec.window.is_some().then(|| stream.clone());
+        let window = WINDOW.iter().filter(|_| late.is_some());
+        let input = stream.schema.columns.iter().filter(|column| late.is_none() || !WINDOW.contains(&column.name.as_str()));
+        let columns = input.cloned().chain(place);
+        let columns = columns.chain(window.map(|name| Column::new(*name, LogicalType::Timestamp, false))).collect();
+        let event_time = match late {
+            Some(_) => Some(WINDOW_TIME.into()),
+            None => stream.schema.event_time.clone().filter(|_| spec.is_append()),
+        };
+        let output = StreamSchema { columns, event_time, changelog: spec.is_changelog() };
+        stream.windowed |= late.is_some();
+        if spec.is_changelog() {
             let key = spec.keys.iter().cloned().chain(spec.place.clone()).collect();
             let unique = spec.place.is_some() || spec.limit == 1;
             stream.changes = Some(Changes { key, full: spec.is_full(), unique });
@@ -100,8 +117,44 @@ impl Planner<'_> {
         let operator =
             NewOperator { uid: node.uid.clone(), clause, kind, output, uses: Vec::new(), bad_records: node.bad_records };
         self.push_operator(stream, operator, partition, parallelism);
+        if let Some(late) = late {
+            let late = Stream { partitioned_by: stream.partitioned_by.clone(), single: stream.single, ..late };
+            self.add_sides(&node.uid, stream, vec![(SideOutput::LATE.into(), late)]);
+        }
+    }
+
+    /// The window that the best rows are of; `None` where it cannot be one, which is reported.
+    fn top_window(&mut self, node: &TransformNode, window: &GraphWindow, stream: &Stream) -> Option<TopWindow> {
+        let path = format!("transforms.{}.window", node.uid);
+        self.refuse_firing(node, "the best rows are given");
+        self.refuse_window_time(node, "the best rows are given");
+        match window {
+            GraphWindow::Tumbling { size_ms, offset_ms } => {
+                if let (None, Some(reason)) = (&stream.schema.event_time, &stream.no_event_time) {
+                    self.error(&path, format!("a window needs event time; {reason}"));
+                }
+                Some(TopWindow::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms })
+            }
+            GraphWindow::Same => {
+                if !stream.windowed {
+                    let message =
+                        "`window: same` needs the columns window_start and window_end of a window upstream, passed on unchanged";
+                    self.error(&path, message);
+                }
+                Some(TopWindow::Same)
+            }
+            _ => {
+                let message = "the best rows are found in tumbling windows, or in the `same` window; for windows that overlap or \
+                               grow aggregate in them first, and take the best of that in the `same` window";
+                self.error(&path, message);
+                None
+            }
+        }
     }
 }
+
+/// The columns of a window.
+const WINDOW: [&str; 3] = [WINDOW_START, WINDOW_END, WINDOW_TIME];
 
 fn order_by(column: &Column, descending: bool) -> OrderSpec {
     OrderSpec { column: column.name.clone(), ty: column.ty.clone(), nullable: column.nullable, descending }

@@ -45,7 +45,9 @@ use std::sync::Arc;
 use levada_common::declaration::Options;
 use levada_common::function::SideDeclaration;
 use levada_common::ids::Uid;
-use levada_common::plan::{BadRecordPolicy, OperatorKind, OperatorSpec, ProcessSpec, SideOutput};
+use levada_common::plan::{
+    BadRecordPolicy, Evict, OperatorKind, OperatorSpec, ProcessSpec, ProcessWindow, SecondInput, SideOutput, WindowSpec,
+};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::cold::memory::MemoryColdStores;
 use levada_state::cold::{ColdStores, OverlayBudget};
@@ -82,10 +84,12 @@ pub enum HarnessError {
         side: String,
     },
     /// Rows for an input that the function does not have.
-    #[error("function \"{function}\" has no broadcast input")]
-    NoBroadcast {
+    #[error("function \"{function}\" has no {input} input")]
+    NoInput {
         /// The function.
         function: String,
+        /// broadcast or second
+        input: &'static str,
     },
 }
 
@@ -97,6 +101,11 @@ const STORE_LAG: u32 = 2;
 pub struct Harness {
     function: RegisteredFunction,
     keys: Vec<Column>,
+    /// Their names in the second input.
+    second_keys: Vec<String>,
+    /// The event time of the second input.
+    second_time: Option<String>,
+    window: Option<ProcessWindow>,
     options: Options,
     event_time: Option<String>,
     parallelism: u32,
@@ -112,6 +121,9 @@ impl Harness {
         Self {
             function,
             keys,
+            second_keys: Vec::new(),
+            second_time: None,
+            window: None,
             options,
             event_time: None,
             parallelism: 1,
@@ -123,8 +135,29 @@ impl Harness {
 
     /// Keys the input by one more column.
     #[must_use]
-    pub fn key(mut self, name: &str, ty: LogicalType) -> Self {
+    pub fn key(self, name: &str, ty: LogicalType) -> Self {
+        self.key_pair(name, name, ty)
+    }
+
+    /// The same, where the column has another name in the second input.
+    #[must_use]
+    pub fn key_pair(mut self, name: &str, second: &str, ty: LogicalType) -> Self {
         self.keys.push(Column::new(name, ty, false));
+        self.second_keys.push(second.into());
+        self
+    }
+
+    /// Makes this column of the second input its event time.
+    #[must_use]
+    pub fn second_event_time(mut self, column: &str) -> Self {
+        self.second_time = Some(column.into());
+        self
+    }
+
+    /// Gives the function the rows of these windows at once, in place of rows as they come.
+    #[must_use]
+    pub fn window(mut self, window: WindowSpec, evict: Option<Evict>) -> Self {
+        self.window = Some(ProcessWindow { window, evict });
         self
     }
 
@@ -188,12 +221,23 @@ impl Harness {
         StreamSchema { columns, event_time: self.event_time.clone(), changelog: false }
     }
 
+    fn second(&self) -> Option<SecondInput> {
+        let declared = self.function.declaration().second.as_ref()?;
+        let own = self.keys.iter().zip(&self.second_keys).map(|(key, name)| Column { name: name.clone(), ..key.clone() });
+        let own = own.filter(|key| !declared.iter().any(|column| column.name == key.name));
+        let columns = own.chain(declared.iter().cloned()).collect();
+        let schema = StreamSchema { columns, event_time: self.second_time.clone(), changelog: false };
+        Some(SecondInput { schema, keys: self.second_keys.clone() })
+    }
+
     pub(crate) fn spec(&self) -> OperatorSpec {
         let function = self.function.declaration().clone();
         let keys = if function.keys_first { self.keys.clone() } else { Vec::new() };
+        let bounds = ["window_start", "window_end", "window_time"].map(|name| Column::new(name, LogicalType::Timestamp, false));
+        let bounds = bounds.iter().filter(|_| self.window.is_some());
         let output = StreamSchema {
-            columns: keys.iter().chain(&function.outputs).cloned().collect(),
-            event_time: function.event_time.clone(),
+            columns: keys.iter().chain(bounds).chain(&function.outputs).cloned().collect(),
+            event_time: if self.window.is_some() { Some("window_time".into()) } else { function.event_time.clone() },
             changelog: false,
         };
         let broadcast = function.broadcast.clone().map(StreamSchema::append);
@@ -210,6 +254,8 @@ impl Harness {
                 options: self.options.clone(),
                 keys: self.keys.clone(),
                 broadcast,
+                second: self.second(),
+                window: self.window.clone(),
             })),
             input: self.input(),
             output,

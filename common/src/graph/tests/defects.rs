@@ -32,7 +32,7 @@ line 4: settings.state.backend: \"rokcsdb\" is not known; did you mean \"rocksdb
 line 4: settings.checkpoint.interval: \"10\" has no unit; write a duration such as 10s or 10ms
 line 6: sources.a.watermrk: unknown key \"watermrk\"; did you mean \"watermark\"? keys: watermark, bad_records, parallelism
 line 7: sources.a/b: a name must not contain /
-line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, join, key_by, window, aggregate, having, process, broadcast, order_by, limit, rank, deduplicate, ttl, select, split, changelog, bad_records, parallelism
+line 9: transforms.t.filter: unknown key \"filter\"; did you mean \"where\"? keys: inputs, where, join, key_by, window, aggregate, having, process, with, evict, broadcast, order_by, limit, rank, with_ties, deduplicate, ttl, select, split, changelog, bad_records, parallelism
 line 9: transforms.t.select.y: an SQL expression is expected, found a list
 line 12: sinks.a: the name \"a\" is taken: sources.a in line 6";
     assert_eq!(errors(document), expected);
@@ -104,7 +104,9 @@ fn names_that_clash_or_are_bad_are_refused() {
 fn clauses_that_make_no_sense_are_refused() {
     let clause = |text: &str| after("select: { word: unnest(split(line)) }", text);
     for (text, expected) in [
-        ("window: same", "words.window: a window needs an `aggregate` or a `join`"),
+        ("window: same", "words.window: a window needs an `aggregate`, a `join`, an `order_by` or a `process`"),
+        ("evict: { rows: 1 }\n    process: f", "`evict` needs a `window` and a `process`"),
+        ("evict: {}\n    process: f\n    window: same", "one of `rows` and `time` is expected"),
         ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate`, a `process`, an `order_by` or a `deduplicate`"),
         ("having: x > 1", "a condition on rows is a `where`"),
         ("changelog: full", "only a running `aggregate`"),
@@ -116,7 +118,10 @@ fn clauses_that_make_no_sense_are_refused() {
         ("deduplicate: newest", "there are: first, last"),
         ("deduplicate: { by: arrival }", "`keep` is missing"),
         ("ttl: 1h", "words.ttl: `ttl` needs a `join`"),
-        ("with_ties: true", "`with_ties` is not in this release"),
+        ("with_ties: true", "words.with_ties: `with_ties` needs an `order_by`"),
+        ("with_ties: true\n    order_by: x\n    limit: 2", "`with_ties` needs a `window`"),
+        ("window: same\n    order_by: x\n    limit: 2\n    ttl: 1h", "leave `ttl` and `changelog` out"),
+        ("window: same\n    deduplicate: first\n    key_by: [x]", "write `order_by` and `limit: 1`"),
         ("select: {}", "at least one column"),
         ("select: { _op: 1 }", "reserved for changelogs"),
         ("select: { x: }", "an SQL expression is expected, found nothing"),
@@ -124,6 +129,9 @@ fn clauses_that_make_no_sense_are_refused() {
         ("group_by: [x]", "did you mean \"key_by\""),
         ("wher: x", "did you mean \"where\""),
         ("broadcast: [text]", "`broadcast` needs a `process`"),
+        ("with: [text]", "`with` needs a `process` whose function has a second input"),
+        ("key_by: { a: b }\n    process: f", "pairs of columns are for a function `with` a second input"),
+        ("with: [txt]\n    process: f\n    key_by: { a: b }", "words.with[0]: there is no source or transform \"txt\""),
         ("split: {}", "words.split: at least one output is expected"),
         ("split: { a: else, b: x > 1 }", "words.split.b: \"a\" before it is `else` and takes every row that is left"),
         ("split: { a/b: x > 1 }", "words.split.a/b: a name must not contain /"),

@@ -251,7 +251,12 @@ fn join() -> impl Strategy<Value = (GraphJoin, Option<GraphWindow>)> {
 
 fn top() -> impl Strategy<Value = GraphTop> {
     let order = prop::collection::btree_map("[a-z_]{1,6}", any::<bool>(), 1..4).prop_map(|order| order.into_iter().collect());
-    (order, 1..=TopSpec::LIMIT_MAX, prop::option::of(name())).prop_map(|(order, limit, rank)| GraphTop { order, limit, rank })
+    (order, 1..=TopSpec::LIMIT_MAX, prop::option::of(name())).prop_map(|(order, limit, rank)| GraphTop {
+        order,
+        limit,
+        rank,
+        with_ties: false,
+    })
 }
 
 /// Names and conditions, `else` among the last ones.
@@ -261,6 +266,10 @@ fn split() -> impl Strategy<Value = Vec<(String, Option<String>)>> {
         let sql = |at: usize, sql: String| (!(with_else && at == last)).then(|| format!("x + {sql}"));
         branches.into_iter().enumerate().map(|(at, (name, text))| (name, sql(at, text))).collect()
     })
+}
+
+fn evict() -> impl Strategy<Value = Evict> {
+    prop_oneof![(1..=u32::MAX).prop_map(|rows| Evict::Rows { rows }), ms(1).prop_map(|ms| Evict::Time { ms: ms as i64 })]
 }
 
 /// What a transform does beside filtering and selecting.
@@ -274,9 +283,11 @@ enum Work {
         Option<String>,
         bool,
     ),
-    Process(Option<Vec<String>>, String, Options),
+    Process(Option<Vec<String>>, String, Options, bool),
+    ProcessWindow(String, GraphWindow, Option<Evict>),
     Join(GraphJoin, Option<GraphWindow>, u64),
     Top(Option<Vec<String>>, GraphTop, bool),
+    WindowTop(Option<Vec<String>>, GraphTop, GraphWindow),
     Deduplicate(Vec<String>, GraphDeduplicate, Option<u64>),
 }
 
@@ -291,9 +302,16 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
     let work = prop_oneof![
         Just(Work::Nothing),
         grouped.prop_map(|(keys, window, calls, having, full)| Work::Group(keys, window, calls, having, full)),
-        (keys(), text(), options()).prop_map(|(keys, function, options)| Work::Process(keys, function, options)),
+        (keys(), text(), options(), any::<bool>()).prop_map(|(keys, function, options, connects)| {
+            let connects = connects && keys.is_some();
+            Work::Process(keys, function, options, connects)
+        }),
+        (text(), window(), prop::option::of(evict()))
+            .prop_map(|(function, window, evict)| { Work::ProcessWindow(function, window, evict) }),
         (join(), ms(1)).prop_map(|((join, window), ttl)| Work::Join(join, window, ttl)),
         (keys(), top(), any::<bool>()).prop_map(|(keys, top, full)| Work::Top(keys, top, full)),
+        (keys(), top(), any::<bool>(), window())
+            .prop_map(|(keys, top, with_ties, window)| { Work::WindowTop(keys, GraphTop { with_ties, ..top }, window) }),
         (prop::collection::btree_set(name(), 1..3), any::<[bool; 2]>(), prop::option::of(ms(1))).prop_map(
             |(keys, [last, by_event_time], ttl)| {
                 Work::Deduplicate(keys.into_iter().collect(), GraphDeduplicate { last, by_event_time }, ttl)
@@ -308,7 +326,10 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 inputs: Vec::new(),
                 filter,
                 join: None,
+                evict: None,
+                with: Vec::new(),
                 key_by: None,
+                with_key: None,
                 window: None,
                 firing: None,
                 window_time: WindowTime::default(),
@@ -334,14 +355,24 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                         (node.window, node.window_time, node.firing) = (Some(window), time, firing);
                     }
                 }
-                Work::Process(key_by, function, options) => {
+                Work::Process(key_by, function, options, connects) => {
+                    // Names of the second input, which is filled in later.
+                    let others = |keys: &Vec<String>| keys.iter().map(|key| format!("other {key}")).collect();
+                    node.with_key = key_by.as_ref().filter(|_| connects).map(others);
                     (node.key_by, node.process) = (key_by, Some(GraphProcess { function, options }));
+                }
+                Work::ProcessWindow(function, window, evict) => {
+                    let process = GraphProcess { function, options: Options::new() };
+                    (node.process, node.window, node.evict) = (Some(process), Some(window), evict);
                 }
                 Work::Join(join, window, ttl_ms) => {
                     node.ttl_ms = (window.is_none() && join.within.is_none()).then_some(ttl_ms);
                     (node.join, node.window) = (Some(join), window);
                 }
                 Work::Top(key_by, top, full) => (node.key_by, node.top, node.changelog_full) = (key_by, Some(top), full),
+                Work::WindowTop(key_by, top, window) => {
+                    (node.key_by, node.top, node.window) = (key_by, Some(top), Some(window));
+                }
                 Work::Deduplicate(key_by, deduplicate, ttl_ms) => {
                     (node.key_by, node.deduplicate, node.ttl_ms) = (Some(key_by), Some(deduplicate), ttl_ms);
                 }
@@ -377,13 +408,14 @@ fn graph() -> impl Strategy<Value = JobGraph> {
                     if let Some(join) = &mut clauses.join {
                         join.with = vec![outputs[0].clone()];
                     }
+                    let with = if clauses.with_key.is_some() { vec![outputs[0].clone()] } else { Vec::new() };
                     let inputs = outputs[input.index(outputs.len())..].to_vec();
                     let broadcast =
                         if clauses.process.is_some() { outputs[..outputs.len() - inputs.len()].to_vec() } else { vec![] };
                     outputs.push(InputRef { node: uid.clone(), output: None });
                     let sides = clauses.split.iter().flatten().map(|(output, _)| output.clone());
                     outputs.extend(sides.map(|output| InputRef { node: uid.clone(), output: Some(output) }));
-                    TransformNode { uid, inputs, broadcast, ..clauses }
+                    TransformNode { uid, inputs, with, broadcast, ..clauses }
                 })
                 .collect();
             let sink =

@@ -10,7 +10,7 @@ fn function(name: &str, kind: FunctionKind) -> FunctionDeclaration {
 }
 
 pub(super) fn functions() -> Declarations {
-    use FunctionKind::{BroadcastProcess, FlatMap, KeyedProcess, Reduce};
+    use FunctionKind::{BroadcastProcess, CoGroup, FlatMap, KeyedCoProcess, KeyedProcess, Reduce, Window};
     let detect = function("detect", KeyedProcess).options(["limit"]).input("dateTime", LogicalType::Timestamp).event_timers();
     let odd = |function: FunctionDeclaration| function.side_output("odd", "price", LogicalType::Int64);
     let functions = [
@@ -19,6 +19,12 @@ pub(super) fn functions() -> Declarations {
         function("total", Reduce).output("price", LogicalType::Int64),
         function("rate", BroadcastProcess).broadcast_input("auction", LogicalType::Int64).output("x", LogicalType::Int64),
         function("text", FlatMap).input("extra", LogicalType::Int64).output("x", LogicalType::Int64),
+        function("median", Window).output("middle", LogicalType::Int64),
+        function("compare", CoGroup).second_input("extra", LogicalType::String).output("x", LogicalType::Int64),
+        function("match", KeyedCoProcess)
+            .second_input("extra", LogicalType::String)
+            .event_timers()
+            .output("x", LogicalType::Int64),
     ];
     let functions = functions.into_iter().map(|function| (function.name.clone(), function)).collect();
     Declarations { functions: Some(functions), ..declarations() }
@@ -92,11 +98,161 @@ fn a_broadcast_input_is_a_second_one_of_its_own_columns() {
     assert!(explain(&plan).contains("by broadcast"), "{}", explain(&plan));
 }
 
+/// Rows of both inputs go where their key is, under whatever name, and only what is read of them.
+#[test]
+fn a_second_input_is_spread_by_its_own_key() {
+    let sources = "sources:\n  others: { nexmark: { events: 10, table: bid } }";
+    let document = job("", "with: [others], key_by: { bidder: auction }, process: match", "x").replace("sources:", sources);
+    let plan = plan_with(&document, &functions()).unwrap();
+    check(&plan);
+    let (vertex, (operator, spec)) = process_of(&plan);
+    let inputs: Vec<_> = plan.inputs(levada_common::ids::VertexId(vertex)).collect();
+    let hash = |column: &str| Partition::Hash { columns: vec![column.into()] };
+    assert_eq!((&inputs[0].partition, &inputs[1].partition), (&hash("bidder"), &hash("auction")));
+    assert_eq!(operator.input.names(), "bidder, price, dateTime");
+    let second = spec.second.as_ref().unwrap();
+    assert_eq!(
+        (second.keys.as_slice(), second.schema.names().as_str()),
+        (&["auction".to_string()][..], "auction, dateTime, extra")
+    );
+    for (clauses, expected) in [
+        (
+            "key_by: [bidder], process: match",
+            "function \"match\" has a second input; name the nodes that it reads, as in `with: [payments]`",
+        ),
+        (
+            "with: [others], key_by: { bidder: extra }, process: match",
+            "\"bidder\" is INT64 in the first input and \"extra\" STRING in the second",
+        ),
+        (
+            "with: [others], key_by: { bidder: auctio }, process: match",
+            "transforms.f.key_by: second input: column \"auctio\" not found",
+        ),
+        ("with: [others], process: match", "`key_by` is missing"),
+        ("with: [others], key_by: [bidder], process: total", "transforms.f.with: function \"total\" has no second input"),
+        ("with: [othrs], key_by: [bidder], process: match", "othrs"),
+        (
+            "with: [timeless], key_by: [bidder], process: match",
+            "on both inputs, and the second; source \"timeless\" has `watermark: none`",
+        ),
+    ] {
+        let read = |name: &str| clauses.contains(name);
+        let others = if read("others") { "\n  others: { nexmark: { events: 10, table: bid } }" } else { "" };
+        let timeless =
+            if read("timeless") { "\n  timeless: { nexmark: { events: 10, table: bid }, watermark: none }" } else { "" };
+        let document = job("", clauses, "x").replace("sources:", &format!("sources:{others}{timeless}"));
+        let found = match levada_common::graph::parse(&document) {
+            Err(errors) => errors.to_string(),
+            Ok(graph) => {
+                let overrides = PlanOverrides { parallelism: Some(2), ..PlanOverrides::default() };
+                plan_of(&graph, &overrides).err().unwrap_or_default()
+            }
+        };
+        assert!(found.contains(expected), "{clauses}: {found}");
+    }
+}
+
+fn plan_of(graph: &levada_common::graph::JobGraph, overrides: &PlanOverrides) -> Result<Plan, String> {
+    plan(graph, &functions(), overrides).map_err(|errors| errors.to_string())
+}
+
+/// The key and the window stand before what the function gives, and are a window for whoever reads it.
+#[test]
+fn functions_get_whole_windows() {
+    let tumbling = "window: { tumbling: { size: 10s } }";
+    let median = format!("  f: {{ inputs: [bids], key_by: [bidder], {tumbling}, evict: {{ rows: 5 }}, process: median }}");
+    let again = "  g: { inputs: [f], window: same, order_by: [middle desc], limit: 3, rank: place }";
+    let late = "  h: { inputs: [f/late], select: { extra: extra } }";
+    let document = bids("functions", "", &format!("{median}\n{again}\n{late}"), "g").replace("hash: [price]", "hash: [place]");
+    let document = document.replace("sinks:", "sinks:\n  late: { inputs: [h], tally: {} }");
+    let plan = plan_with(&document, &functions()).unwrap();
+    check(&plan);
+    let (_, (operator, spec)) = process_of(&plan);
+    assert_eq!(operator.output.names(), "bidder, window_start, window_end, window_time, middle");
+    assert_eq!(operator.input.names(), "bidder, price, dateTime, extra");
+    let states = spec.window_states(&operator.input);
+    let values: Vec<&str> = states[0].schema.values.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(values, ["price", "dateTime"], "what only late rows are read with is not kept");
+    let text = explain(&plan);
+    assert!(text.contains("window function \"median\", by bidder, tumbling 10 s, the last 5 rows"), "{text}");
+    assert!(text.contains("the first 3, no key, same window, in order of middle desc, arrival, place as place"), "{text}");
+    for clauses in [
+        format!("with: [bids], key_by: [bidder], {tumbling}, process: compare"),
+        format!("key_by: [bidder], {tumbling}, process: total"),
+        "key_by: [bidder], window: { sliding: { size: 10s, slide: 2s } }, process: median".into(),
+    ] {
+        check(&plan_with(&job("", &clauses, "window_end"), &functions()).unwrap_or_else(|errors| panic!("{clauses}: {errors}")));
+    }
+}
+
+#[test]
+fn windows_that_do_not_fit_are_said() {
+    let tumbling = "window: { tumbling: { size: 10s } }";
+    for (watermark, clauses, expected) in [
+        (
+            "",
+            "key_by: [bidder], process: median".into(),
+            "function \"median\" is a window function and takes the rows of windows; `window` is missing",
+        ),
+        (
+            "",
+            format!("key_by: [bidder], {tumbling}, process: detect"),
+            "function \"detect\" is a keyed process and takes rows as they come",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { session: { gap: 1s } }, process: median".into(),
+            "the rows of a session, of everything or of a count are not kept",
+        ),
+        ("", "key_by: [bidder], window: same, process: median".into(), "`window: same` needs the columns window_start"),
+        (", watermark: none", format!("key_by: [bidder], {tumbling}, process: median"), "a window needs event time;"),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 10s }, allowed_lateness: 1s }, process: median".into(),
+            "a function gets its rows once",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 10s }, early: { rows: 10 } }, order_by: [price], limit: 2".into(),
+            "the best rows are given once",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 1d }, time_zone: Europe/Berlin }, order_by: [price], limit: 2".into(),
+            "the best rows are given in windows of event time that begin by UTC",
+        ),
+        ("", format!("key_by: [bidder], {tumbling}, process: compare"), "function \"compare\" has a second input"),
+        (
+            "",
+            format!("with: [bids], key_by: [bidder], {tumbling}, evict: {{ rows: 3 }}, process: compare"),
+            "has two inputs, and `evict` is for one",
+        ),
+        (
+            "",
+            format!("key_by: [bidder], {tumbling}, order_by: [price], limit: 2, rank: window_end"),
+            "the window has a column \"window_end\"",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { session: { gap: 1s } }, order_by: [price], limit: 2".into(),
+            "take the best of that in the `same` window",
+        ),
+        (", watermark: none", format!("key_by: [bidder], {tumbling}, order_by: [price], limit: 2"), "a window needs event time;"),
+    ] {
+        let found = errors(watermark, &clauses);
+        assert!(found.contains(expected), "{clauses}: {found}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_said() {
     let none = ", watermark: none";
     for (watermark, clauses, expected) in [
-        ("", "process: detekt", "no TaskManager has a function \"detekt\"; did you mean \"detect\"?; functions: detect, rate"),
+        (
+            "",
+            "process: detekt",
+            "no TaskManager has a function \"detekt\"; did you mean \"detect\"?; functions: compare, detect, match",
+        ),
         ("", "process: detect", "transforms.f: function \"detect\" keeps its state by key; `key_by` is missing"),
         ("", "key_by: [biddr], process: detect", "biddr"),
         ("", "key_by: [bidder], process: { function: detect, options: { limt: 1 } }", "did you mean \"limit\"?"),

@@ -60,6 +60,9 @@ pub trait Accumulating: Send + 'static {
     /// Binds the state.
     fn bind(binder: &mut dyn Binder) -> Result<Self::State, BindError>;
 
+    /// The result of all of these values, at least one.
+    fn over(values: impl Iterator<Item = Self::Input>) -> Self::Output;
+
     /// Takes a value into the current key's state and answers the result so far.
     fn step(state: &Self::State, ctx: &mut KeyedContext<'_>, next: Self::Input) -> Result<Self::Output, FunctionError>;
 }
@@ -107,6 +110,12 @@ impl<F: ReduceFunction> Accumulating for Reducing<F> {
     type Input = F::Value;
     type Output = F::Value;
 
+    fn over(mut values: impl Iterator<Item = F::Value>) -> F::Value {
+        let mut so_far = values.next().expect("there is at least one value");
+        values.for_each(|next| F::reduce(&mut so_far, next));
+        so_far
+    }
+
     fn bind(binder: &mut dyn Binder) -> Result<Self::State, BindError> {
         ReducingStateDescriptor::new("reduced", F::reduce).bind(binder)
     }
@@ -124,6 +133,12 @@ impl<F: FoldFunction> Accumulating for Folding<F> {
     type State = FoldingState<F::Input, F::Accumulator>;
     type Input = F::Input;
     type Output = F::Accumulator;
+
+    fn over(values: impl Iterator<Item = F::Input>) -> F::Accumulator {
+        let mut so_far = F::initial();
+        values.for_each(|next| F::fold(&mut so_far, next));
+        so_far
+    }
 
     fn bind(binder: &mut dyn Binder) -> Result<Self::State, BindError> {
         FoldingStateDescriptor::new("folded", F::initial(), F::fold).bind(binder)
@@ -145,6 +160,13 @@ where
     type State = AggregatingState<A>;
     type Input = A::Input;
     type Output = A::Output;
+
+    fn over(values: impl Iterator<Item = A::Input>) -> A::Output {
+        let function = A::default();
+        let mut so_far = function.create();
+        values.for_each(|next| function.add(&mut so_far, next));
+        function.read(&so_far)
+    }
 
     fn bind(binder: &mut dyn Binder) -> Result<Self::State, BindError> {
         AggregatingStateDescriptor::new("aggregated", A::default()).bind(binder)

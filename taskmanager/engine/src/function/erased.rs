@@ -7,7 +7,7 @@ use super::error::FunctionError;
 use super::inner::Inner;
 use super::output::Output;
 use super::rows::Rows;
-use super::traits::{BroadcastProcessFunction, FiredTimers, FlatMapFunction, KeyedProcessFunction};
+use super::traits::{BroadcastProcessFunction, FiredTimers, FlatMapFunction, KeyedCoProcessFunction, KeyedProcessFunction};
 
 /// What an operator does with any function. Contract: `bind` first, then `open`.
 pub(crate) trait Function: Send {
@@ -50,6 +50,10 @@ erased!(
 erased!(
     /// A broadcast process function.
     Broadcast<BroadcastProcessFunction>
+);
+erased!(
+    /// A keyed co-process function.
+    Connected<KeyedCoProcessFunction>
 );
 
 impl<F: KeyedProcessFunction> Function for Keyed<F> {
@@ -130,6 +134,37 @@ impl<F: BroadcastProcessFunction> Function for Broadcast<F> {
         } else {
             function.process_broadcast(states, rows, &mut FlatMapContext::new(inner), out)
         }
+    }
+
+    fn on_timers(&mut self, timers: FiredTimers<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
+        let (function, states) = self.parts();
+        function.on_timers(states, timers, &mut KeyedContext::new(inner), out)
+    }
+
+    fn snapshot(&mut self, _inner: &mut Inner) -> Result<(), FunctionError> {
+        Ok(())
+    }
+
+    fn close(&mut self, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
+        let (function, states) = self.parts();
+        function.close(states, &mut KeyedContext::new(inner), out)
+    }
+}
+
+impl<F: KeyedCoProcessFunction> Function for Connected<F> {
+    fn bind(&mut self, binder: &mut dyn Binder) -> Result<(), BindError> {
+        self.states = Some(F::bind(binder)?);
+        Ok(())
+    }
+
+    fn open(&mut self, context: &FunctionContext, _inner: &mut Inner) -> Result<(), FunctionError> {
+        self.function.open(context)
+    }
+
+    fn process(&mut self, input: usize, rows: Rows<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
+        let (function, states) = self.parts();
+        let mut ctx = KeyedContext::new(inner);
+        if input == 0 { function.process1(states, rows, &mut ctx, out) } else { function.process2(states, rows, &mut ctx, out) }
     }
 
     fn on_timers(&mut self, timers: FiredTimers<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {

@@ -14,6 +14,7 @@ mod registered;
 mod rows;
 mod timers;
 mod traits;
+mod window;
 
 pub use context::{FlatMapContext, FunctionContext, KeyedContext, TimerKind};
 pub use error::FunctionError;
@@ -23,9 +24,13 @@ pub use output::{Builder, Cell, Output, Row, SideRows};
 pub use registered::{Functions, RegisteredFunction, RegistrationError};
 pub use rows::{ColumnType, Rows, TypedColumn};
 pub use traits::{
-    AggregateFunction, BroadcastProcessFunction, FiredTimers, FlatMapFunction, FoldFunction, KeyedProcessFunction, ReduceFunction,
+    AggregateFunction, BroadcastProcessFunction, FiredTimers, FlatMapFunction, FoldFunction, KeyedCoProcessFunction,
+    KeyedProcessFunction, ReduceFunction,
 };
+
+pub use window::{CoGroupFunction, WindowFunction, WindowGroup};
 
 pub(crate) use erased::Function;
 pub(crate) use inner::Inner;
 pub(crate) use timers::FunctionTimers;
+pub(crate) use window::{WindowGroups, WindowWork};

@@ -305,6 +305,11 @@ impl Output {
         self.rows == 0 && self.full.is_empty() && !self.has_side_rows()
     }
 
+    /// How many rows of this output there are to take.
+    pub(crate) fn waiting(&self) -> usize {
+        self.rows + self.full.iter().map(RecordBatch::num_rows).sum::<usize>()
+    }
+
     /// Whether there are rows to take of an output beside this one.
     pub(crate) fn has_side_rows(&self) -> bool {
         self.sides.iter().filter_map(|side| side.read.as_ref()).any(|(_, output)| !output.is_empty())

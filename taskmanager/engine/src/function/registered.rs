@@ -10,22 +10,43 @@ use levada_state::descriptor::{BindError, Binder, Recorder};
 use levada_state::types::{StateType, TypeError};
 
 use super::adapters::{Accumulating, Adapter, Aggregating, Folding, Reducing};
-use super::erased::{Broadcast, FlatMap, Function, Keyed};
+use super::erased::{Broadcast, Connected, FlatMap, Function, Keyed};
 use super::error::FunctionError;
 use super::traits::{
-    AggregateFunction, BroadcastProcessFunction, FlatMapFunction, FoldFunction, KeyedProcessFunction, ReduceFunction,
+    AggregateFunction, BroadcastProcessFunction, FlatMapFunction, FoldFunction, KeyedCoProcessFunction, KeyedProcessFunction,
+    ReduceFunction,
 };
+use super::window::{Accumulated, CoGroupFunction, CoGrouped, WindowFunction, WindowWork, Windowed};
 
 /// Functions by name.
 pub type Functions = BTreeMap<String, RegisteredFunction>;
 
-type Create = Arc<dyn Fn(&Options) -> Result<Box<dyn Function>, FunctionError> + Send + Sync>;
+type CreateRows = Arc<dyn Fn(&Options) -> Result<Box<dyn Function>, FunctionError> + Send + Sync>;
+
+type CreateWindows = Arc<dyn Fn(&Options) -> Result<Box<dyn WindowWork>, FunctionError> + Send + Sync>;
+
+/// What makes an instance: for rows as they come, for whole windows, or for whichever its node wants.
+#[derive(Clone, Default)]
+struct Creates {
+    rows: Option<CreateRows>,
+    windows: Option<CreateWindows>,
+}
+
+impl Creates {
+    fn rows(create: impl Fn(&Options) -> Result<Box<dyn Function>, FunctionError> + Send + Sync + 'static) -> Self {
+        Self { rows: Some(Arc::new(create)), windows: None }
+    }
+
+    fn windows(create: impl Fn(&Options) -> Result<Box<dyn WindowWork>, FunctionError> + Send + Sync + 'static) -> Self {
+        Self { rows: None, windows: Some(Arc::new(create)) }
+    }
+}
 
 /// A function's declaration and what makes an instance of it for each task.
 #[derive(Clone)]
 pub struct RegisteredFunction {
     declaration: FunctionDeclaration,
-    create: Create,
+    creates: Creates,
 }
 
 /// Why a function cannot be registered. The author's fault.
@@ -69,8 +90,8 @@ impl RegisteredFunction {
         declaration: FunctionDeclaration,
         create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
     ) -> Result<Self, RegistrationError> {
-        let create: Create = Arc::new(move |options| Ok(Box::new(Keyed::new(create(options)?))));
-        Self::new(declaration, FunctionKind::KeyedProcess, F::bind, create)
+        let creates = Creates::rows(move |options| Ok(Box::new(Keyed::new(create(options)?))));
+        Self::new(declaration, FunctionKind::KeyedProcess, F::bind, creates)
     }
 
     /// A flat map.
@@ -80,8 +101,8 @@ impl RegisteredFunction {
         declaration: FunctionDeclaration,
         create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
     ) -> Result<Self, RegistrationError> {
-        let create: Create = Arc::new(move |options| Ok(Box::new(FlatMap::new(create(options)?))));
-        Self::new(declaration, FunctionKind::FlatMap, F::bind, create)
+        let creates = Creates::rows(move |options| Ok(Box::new(FlatMap::new(create(options)?))));
+        Self::new(declaration, FunctionKind::FlatMap, F::bind, creates)
     }
 
     /// A broadcast process function.
@@ -91,8 +112,41 @@ impl RegisteredFunction {
         declaration: FunctionDeclaration,
         create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
     ) -> Result<Self, RegistrationError> {
-        let create: Create = Arc::new(move |options| Ok(Box::new(Broadcast::new(create(options)?))));
-        Self::new(declaration, FunctionKind::BroadcastProcess, F::bind, create)
+        let creates = Creates::rows(move |options| Ok(Box::new(Broadcast::new(create(options)?))));
+        Self::new(declaration, FunctionKind::BroadcastProcess, F::bind, creates)
+    }
+
+    /// A keyed co-process function.
+    ///
+    /// Errors: as `keyed_process`.
+    pub fn keyed_co_process<F: KeyedCoProcessFunction>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let creates = Creates::rows(move |options| Ok(Box::new(Connected::new(create(options)?))));
+        Self::new(declaration, FunctionKind::KeyedCoProcess, F::bind, creates)
+    }
+
+    /// A window function.
+    ///
+    /// Errors: as `keyed_process`.
+    pub fn window<F: WindowFunction>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let creates = Creates::windows(move |options| Ok(Box::new(Windowed(create(options)?))));
+        Self::new(declaration, FunctionKind::Window, |_| Ok(()), creates)
+    }
+
+    /// A co-group function.
+    ///
+    /// Errors: as `keyed_process`.
+    pub fn co_group<F: CoGroupFunction>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let creates = Creates::windows(move |options| Ok(Box::new(CoGrouped(create(options)?))));
+        Self::new(declaration, FunctionKind::CoGroup, |_| Ok(()), creates)
     }
 
     /// A reduce. It has no instance and no options.
@@ -122,8 +176,9 @@ impl RegisteredFunction {
     fn accumulating<A: Accumulating>(declaration: FunctionDeclaration, kind: FunctionKind) -> Result<Self, RegistrationError> {
         check::<A::Input>(&declaration, "input", &declaration.inputs)?;
         check::<A::Output>(&declaration, "output", &declaration.outputs)?;
-        let create: Create = Arc::new(|_| Ok(Box::new(Keyed::new(Adapter::<A>::default()))));
-        Self::new(declaration, kind, A::bind, create)
+        let windows = Creates::windows(|_| Ok(Box::new(Accumulated::<A>::default()))).windows;
+        let creates = Creates { windows, ..Creates::rows(|_| Ok(Box::new(Keyed::new(Adapter::<A>::default())))) };
+        Self::new(declaration, kind, A::bind, creates)
     }
 
     /// What it declares, its states among it.
@@ -131,16 +186,23 @@ impl RegisteredFunction {
         &self.declaration
     }
 
-    /// An instance for a task.
+    /// An instance for a task that takes rows as they come.
     pub(crate) fn create(&self, options: &Options) -> Result<Box<dyn Function>, FunctionError> {
-        (self.create)(options)
+        let create = self.creates.rows.as_ref();
+        create.ok_or_else(|| FunctionError::failed("it takes the rows of windows, and its node has no window"))?(options)
+    }
+
+    /// An instance for a task that takes whole windows.
+    pub(crate) fn create_windowed(&self, options: &Options) -> Result<Box<dyn WindowWork>, FunctionError> {
+        let create = self.creates.windows.as_ref();
+        create.ok_or_else(|| FunctionError::failed("it takes rows as they come, and its node has a window"))?(options)
     }
 
     fn new<S>(
         mut declaration: FunctionDeclaration,
         kind: FunctionKind,
         bind: fn(&mut dyn Binder) -> Result<S, BindError>,
-        create: Create,
+        creates: Creates,
     ) -> Result<Self, RegistrationError> {
         let function = || declaration.name.clone();
         if declaration.kind != kind {
@@ -158,7 +220,7 @@ impl RegisteredFunction {
             return Err(RegistrationError::Declaration { function: function(), defect });
         }
         declaration.states = states;
-        Ok(Self { declaration, create })
+        Ok(Self { declaration, creates })
     }
 }
 

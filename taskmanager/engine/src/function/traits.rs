@@ -220,6 +220,56 @@ pub trait BroadcastProcessFunction: Send + 'static {
     }
 }
 
+/// A function over two keyed streams that share its state and timers: the rows of a key of either come to one instance.
+///
+/// Contract: as of a keyed function. Which input's rows come first is nobody's promise; time is the lesser one of both.
+pub trait KeyedCoProcessFunction: Send + 'static {
+    /// The handles of its states.
+    type States: Send + 'static;
+
+    /// Binds its states; as with a keyed function, it depends on nothing.
+    fn bind(binder: &mut dyn Binder) -> Result<Self::States, BindError>;
+
+    /// The task starts.
+    fn open(&mut self, _context: &FunctionContext) -> Result<(), FunctionError> {
+        Ok(())
+    }
+
+    /// Takes rows of the first input.
+    fn process1(
+        &mut self,
+        states: &Self::States,
+        rows: Rows<'_>,
+        ctx: &mut KeyedContext<'_>,
+        out: &mut Output,
+    ) -> Result<(), FunctionError>;
+
+    /// Takes rows of the second input, which have the key, too.
+    fn process2(
+        &mut self,
+        states: &Self::States,
+        rows: Rows<'_>,
+        ctx: &mut KeyedContext<'_>,
+        out: &mut Output,
+    ) -> Result<(), FunctionError>;
+
+    /// Timers that it has set are due.
+    fn on_timers(
+        &mut self,
+        _states: &Self::States,
+        _timers: FiredTimers<'_>,
+        _ctx: &mut KeyedContext<'_>,
+        _out: &mut Output,
+    ) -> Result<(), FunctionError> {
+        Ok(())
+    }
+
+    /// Both inputs have ended, and all timers of event time have fired.
+    fn close(&mut self, _states: &Self::States, _ctx: &mut KeyedContext<'_>, _out: &mut Output) -> Result<(), FunctionError> {
+        Ok(())
+    }
+}
+
 /// Reduces the values of each key to one of the same type. The row that goes out for each that comes in has the key and the
 /// value so far.
 ///

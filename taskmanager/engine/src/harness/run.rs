@@ -10,8 +10,9 @@ use arrow::json::{ArrayWriter, ReaderBuilder, WriterBuilder};
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::keys::{KeyGroupRange, key_groups, owner_of_group};
+use levada_common::plan::SecondInput;
 use levada_common::time::Watermark;
-use levada_common::types::StreamSchema;
+use levada_common::types::{Column, StreamSchema};
 use serde_json::Value;
 
 use super::snapshot::HarnessSnapshot;
@@ -94,16 +95,32 @@ impl HarnessRun {
 
     /// The same for a batch: the key's columns that the function does not declare, then the declared ones.
     pub fn push_batch(&mut self, batch: RecordBatch) -> Result<(), HarnessError> {
-        let keys: Vec<ArrayRef> = self
-            .harness
-            .keys
-            .iter()
-            .filter_map(|key| Some(Arc::clone(batch.column(self.input.batch_index(&key.name)?))))
-            .collect();
+        let place = |key: &Column| self.input.batch_index(&key.name);
+        let places = self.harness.keys.iter().filter_map(place).collect::<Vec<_>>();
+        self.spread(0, &places, batch)
+    }
+
+    /// Gives rows of the second input, which has the key too, to the instances that have their keys.
+    ///
+    /// Errors: as `push`; a function without such an input.
+    pub fn push_second(&mut self, rows: &[Value]) -> Result<(), HarnessError> {
+        let SecondInput { schema, keys } = self.harness.second().ok_or_else(|| self.no_input("second"))?;
+        let places: Vec<usize> = keys.iter().filter_map(|key| schema.batch_index(key)).collect();
+        let batches = read(rows, &schema, self.harness.batch_rows_max)?;
+        batches.into_iter().try_for_each(|batch| self.spread(1, &places, batch))
+    }
+
+    fn no_input(&self, input: &'static str) -> HarnessError {
+        HarnessError::NoInput { function: self.harness.function.declaration().name.clone(), input }
+    }
+
+    /// Gives rows of an input to the instances that have their keys, which stand at these places.
+    fn spread(&mut self, input: usize, keys: &[usize], batch: RecordBatch) -> Result<(), HarnessError> {
+        let keys: Vec<ArrayRef> = keys.iter().map(|place| Arc::clone(batch.column(*place))).collect();
         if keys.is_empty() {
             let subtask = self.next;
             self.next = (self.next + 1) % self.subtasks.len();
-            self.process(subtask, 0, batch)?;
+            self.process(subtask, input, batch)?;
             return self.drain();
         }
         let (max, parallelism) = (self.harness.max_parallelism, self.harness.parallelism);
@@ -114,7 +131,7 @@ impl HarnessRun {
             let rows: Vec<u32> = mine.map(|(row, _)| row as u32).collect();
             if !rows.is_empty() {
                 let part = take_record_batch(&batch, &UInt32Array::from(rows)).map_err(HarnessError::Rows)?;
-                self.process(subtask as usize, 0, part)?;
+                self.process(subtask as usize, input, part)?;
                 self.drain()?;
             }
         }
@@ -125,8 +142,7 @@ impl HarnessRun {
     ///
     /// Errors: as `push`; a function without such an input.
     pub fn push_broadcast(&mut self, rows: &[Value]) -> Result<(), HarnessError> {
-        let no_input = || HarnessError::NoBroadcast { function: self.harness.function.declaration().name.clone() };
-        let schema = self.broadcast.clone().ok_or_else(no_input)?;
+        let schema = self.broadcast.clone().ok_or_else(|| self.no_input("broadcast"))?;
         for batch in read(rows, &schema, self.harness.batch_rows_max)? {
             for subtask in 0..self.subtasks.len() {
                 self.process(subtask, 1, batch.clone())?;

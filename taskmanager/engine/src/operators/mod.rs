@@ -14,6 +14,7 @@ mod project;
 mod rows;
 mod split;
 mod top;
+mod waiting;
 mod watermark;
 mod window;
 

@@ -84,7 +84,14 @@ impl Rig {
         let state = |name: &str| StateDeclaration { name: name.into(), kind: StateKind::Keyed, schema: (*schema()).clone() };
         let mut function = FunctionDeclaration::new("counter", FunctionKind::KeyedProcess);
         function.states = vec![state("a"), state("b")];
-        let process = ProcessSpec { function, options: Default::default(), keys: schema().keys.clone(), broadcast: None };
+        let process = ProcessSpec {
+            function,
+            options: Default::default(),
+            keys: schema().keys.clone(),
+            broadcast: None,
+            second: None,
+            window: None,
+        };
         let mut plan = plan(settings, "end", "collect");
         let stream = crate::testing::schema();
         plan.vertices[0].parallelism = parallelism;

@@ -70,7 +70,7 @@ pub fn function(uid: &str, name: &str, keys: &[&str], broadcast: Option<StreamSc
     let function = functions()[name].declaration().clone();
     let output = StreamSchema::append(function.outputs.clone());
     let keys = keys.iter().map(|key| input().column(key).expect("a column").clone()).collect();
-    let process = ProcessSpec { function, options: Default::default(), keys, broadcast };
+    let process = ProcessSpec { function, options: Default::default(), keys, broadcast, second: None, window: None };
     spec(uid, OperatorKind::Process(Box::new(process)), output)
 }
 
@@ -135,6 +135,8 @@ fn arrived() -> TopSpec {
         place: None,
         changelog_full: true,
         ttl_ms: None,
+        window: None,
+        with_ties: false,
     }
 }
 

@@ -22,6 +22,8 @@ use crate::operator::Operator;
 use crate::operators::late::LateRows;
 use shape::Shape;
 
+pub(super) use slices::Series;
+
 /// The operator of this aggregation.
 ///
 /// Errors: `Invariant` where the plan names a column, type or combination that the engine does not have.

@@ -22,12 +22,13 @@ use levada_state::snapshot::StatePart;
 
 use super::indexed::IndexedRows;
 use super::shape::Shape;
-use super::state::{self, Restored};
+use super::state;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::event_times;
 use crate::operators::late::LateRows;
 use crate::operators::rows::Marks;
+use crate::operators::waiting;
 use crate::operators::window::{Grid, Split, Window, WindowSource};
 use closing::Closing;
 use probe::Probe;
@@ -193,7 +194,7 @@ fn marked(marks: &BooleanArray, split: &Split) -> Vec<u32> {
 impl Operator for IntervalJoin {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape = Arc::clone(&self.shape);
-        let restored = Restored::read(&shape, context.key_groups, restored)?;
+        let restored = waiting::read(&shape.uid, &shape.sides, context.key_groups, restored)?;
         for (side, rows) in restored.rows.into_iter().enumerate() {
             for rows in rows {
                 let batch = shape.sides[side].batch(rows.columns).map_err(|source| shape.kernel(source))?;
@@ -276,7 +277,7 @@ impl Operator for IntervalJoin {
         let mut pieces = [Vec::new(), Vec::new()];
         for (side, panes) in self.panes.iter().enumerate() {
             for pane in panes.values() {
-                state::save(&self.shape.sides[side], &pane.rows.rows, Some(&pane.marks), &mut pieces[side]);
+                waiting::save(&self.shape.sides[side], &pane.rows.rows, Some(&pane.marks), &mut pieces[side]);
             }
         }
         Ok(state::parts(&self.shape, pieces, self.watermark))

@@ -19,11 +19,12 @@ use levada_state::snapshot::StatePart;
 
 use super::indexed::IndexedRows;
 use super::shape::Shape;
-use super::state::{self, Restored};
+use super::state;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::late::LateRows;
 use crate::operators::rows::{Marks, NO_ROW, Part, RowBuffer};
+use crate::operators::waiting;
 use crate::operators::window::{Split, Window};
 
 /// A join in event-time windows.
@@ -105,7 +106,7 @@ impl WindowJoin {
 impl Operator for WindowJoin {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape = Arc::clone(&self.shape);
-        let restored = Restored::read(&shape, context.key_groups, restored)?;
+        let restored = waiting::read(&shape.uid, &shape.sides, context.key_groups, restored)?;
         for (side, rows) in restored.rows.into_iter().enumerate() {
             for rows in rows {
                 let batch = shape.sides[side].batch(rows.columns).map_err(|source| shape.kernel(source))?;
@@ -164,8 +165,8 @@ impl Operator for WindowJoin {
         let [left, right] = &self.shape.sides;
         let mut pieces = [Vec::new(), Vec::new()];
         for pane in self.panes.values() {
-            state::save(left, &pane.left, None, &mut pieces[0]);
-            state::save(right, &pane.right.rows, None, &mut pieces[1]);
+            waiting::save(left, &pane.left, None, &mut pieces[0]);
+            waiting::save(right, &pane.right.rows, None, &mut pieces[1]);
         }
         Ok(state::parts(&self.shape, pieces, self.watermark))
     }

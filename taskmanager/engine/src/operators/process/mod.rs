@@ -7,6 +7,7 @@ mod guard;
 mod states;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::plan::{OperatorSpec, ProcessSpec};
 use levada_common::time::Watermark;
-use levada_common::types::Column;
+use levada_common::types::{Column, StreamSchema};
 use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
@@ -47,14 +48,46 @@ pub(super) fn build(spec: &OperatorSpec, process: &ProcessSpec, functions: &Func
         return Err(EngineError::OtherFunction { uid: uid.clone(), function: name.clone() });
     }
     let failed = |source| EngineError::Function { uid: uid.clone(), function: name.clone(), source: Box::new(source) };
+    if let Some(window) = &process.window {
+        let work = guarded(|| registered.create_windowed(&process.options)).map_err(failed)?;
+        return window::build(spec, process, window, work);
+    }
     let function = guarded(|| registered.create(&process.options)).map_err(failed)?;
-    let place = |column: &Column| {
-        let message = || format!("no key column \"{}\" in the function's input", column.name);
-        spec.input.batch_index(&column.name).ok_or_else(|| EngineError::Invariant { uid: uid.clone(), message: message() })
+    let inputs = match &process.second {
+        None => vec![Keyed::new(uid, &spec.input, process.keys.iter().map(|key| &key.name))?],
+        Some(second) => vec![
+            Keyed::new(uid, &spec.input, process.keys.iter().map(|key| &key.name))?,
+            Keyed::new(uid, &second.schema, second.keys.iter())?,
+        ],
     };
-    let keys = process.keys.iter().map(place).collect::<Result<Vec<_>, _>>()?;
-    let event_time = spec.input.event_time.as_ref().and_then(|name| spec.input.batch_index(name));
-    Ok(Box::new(Process { spec: spec.clone(), process: process.clone(), function, keys, event_time, running: None }))
+    Ok(Box::new(Process { spec: spec.clone(), process: process.clone(), function, inputs, running: None }))
+}
+
+/// An input whose rows belong to keys, or the only one of a function without a key.
+struct Keyed {
+    /// Places of the key's columns.
+    keys: Vec<usize>,
+    /// Place of the event time.
+    event_time: Option<usize>,
+}
+
+impl Keyed {
+    fn new<'a>(uid: &Uid, schema: &StreamSchema, keys: impl Iterator<Item = &'a String>) -> Result<Self, EngineError> {
+        let place = |name: &String| {
+            let message = || format!("no key column \"{name}\" in the function's input");
+            schema.batch_index(name).ok_or_else(|| EngineError::Invariant { uid: uid.clone(), message: message() })
+        };
+        let event_time = schema.event_time.as_ref().and_then(|name| schema.batch_index(name));
+        Ok(Self { keys: keys.map(place).collect::<Result<_, _>>()?, event_time })
+    }
+
+    fn keys(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        self.keys.iter().map(|place| Arc::clone(batch.column(*place))).collect()
+    }
+
+    fn row_times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
+        event_times(batch.column(self.event_time?)).cloned()
+    }
 }
 
 /// A function in its place.
@@ -62,10 +95,8 @@ struct Process {
     spec: OperatorSpec,
     process: ProcessSpec,
     function: Box<dyn Function>,
-    /// Places of the key's columns.
-    keys: Vec<usize>,
-    /// Place of the event time.
-    event_time: Option<usize>,
+    /// The inputs whose rows belong to keys: the first one, and the second where it is not broadcast.
+    inputs: Vec<Keyed>,
     /// From `open` on.
     running: Option<Running>,
 }
@@ -120,10 +151,6 @@ impl Process {
 
     fn count(&mut self) -> Result<(), EngineError> {
         self.running.as_mut().expect("an operator is opened first").count(&self.spec.uid)
-    }
-
-    fn row_times(&self, batch: &RecordBatch) -> Option<ScalarBuffer<i64>> {
-        event_times(batch.column(self.event_time?)).cloned()
     }
 }
 
@@ -187,14 +214,14 @@ impl Operator for Process {
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let failed = self.failed();
-        let keys: Vec<ArrayRef> = self.keys.iter().map(|place| Arc::clone(batch.column(*place))).collect();
-        let times = if input == 0 { self.row_times(&batch) } else { None };
+        let keyed = self.inputs.get(input).map(|input| (input.keys(&batch), input.row_times(&batch)));
         let (function, Running { inner, out, .. }) = self.parts();
-        if input == 0 && !keys.is_empty() {
-            inner.enter(&keys, batch.num_rows()).map_err(&failed)?;
-            inner.row_times = times;
-        } else {
-            inner.leave();
+        match keyed {
+            Some((keys, times)) if !keys.is_empty() => {
+                inner.enter(&keys, batch.num_rows()).map_err(&failed)?;
+                inner.row_times = times;
+            }
+            _ => inner.leave(),
         }
         guarded(|| function.process(input, Rows::new(&batch), inner, out)).map_err(&failed)?;
         inner.end_batch().map_err(&failed)?;
@@ -245,7 +272,7 @@ impl Operator for Process {
         guarded(|| function.snapshot(inner)).map_err(&failed)?;
         let mut parts = inner.snapshot(checkpoint, finished).map_err(&failed)?;
         let Watermark(watermark) = inner.watermark();
-        if !finished && !self.keys.is_empty() && watermark > i64::MIN {
+        if !finished && !self.process.keys.is_empty() && watermark > i64::MIN {
             parts.extend(time_part(&self.spec.uid, ProcessSpec::WATERMARK, watermark));
         }
         Ok(parts)

@@ -75,6 +75,12 @@ impl RowBuffer {
         Ok(())
     }
 
+    /// The columns of a row's chunk, and its place there.
+    pub(in crate::operators) fn at(&self, row: usize) -> (&[ArrayRef], usize) {
+        let (chunk, place) = self.place(row);
+        (&self.chunks[chunk].columns, place)
+    }
+
     /// The chunk of a row and its place there.
     #[inline]
     pub(super) fn place(&self, row: usize) -> (usize, usize) {

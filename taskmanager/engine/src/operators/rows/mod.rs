@@ -4,6 +4,7 @@
 //! Must never know what a column means.
 
 mod buffer;
+mod grouped;
 mod heap;
 mod lists;
 mod marks;
@@ -12,6 +13,7 @@ mod saving;
 mod sweep;
 
 pub(super) use buffer::{NO_ROW, RowBuffer};
+pub(super) use grouped::{Grouped, rows_of};
 pub(super) use heap::RowHeap;
 pub(super) use lists::RowLists;
 pub(super) use marks::Marks;

@@ -10,7 +10,8 @@ use arrow::record_batch::RecordBatch;
 use arrow::row::{RowConverter, SortField};
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{OperatorSpec, TopSpec};
+use levada_common::plan::{OperatorSpec, TopSpec, TopWindow};
+use levada_common::types::Column;
 use levada_state::format::KEY_PREFIX;
 use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
@@ -18,6 +19,7 @@ use levada_state::snapshot::StateMeta;
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
 use crate::operators::rows::{Part, restored_since};
+use crate::operators::window::{Grid, Window, WindowSource};
 
 /// A top-N, resolved against its input.
 pub(super) struct Shape {
@@ -32,6 +34,12 @@ pub(super) struct Shape {
     /// Rows that are in stay in: what comes in goes out as it came.
     pub(super) is_append: bool,
     places: bool,
+    /// Whether rows that are equal to the last of the best ones stay, too.
+    pub(super) with_ties: bool,
+    /// Where windows come from; without any, rows go out as they come.
+    pub(super) windows: Option<WindowSource>,
+    /// For each column of what a window gives, where it comes from.
+    origins: Vec<Origin>,
     /// Places in the input of what is kept of a row.
     kept: Vec<usize>,
     /// Place of the encoded order among the kept columns.
@@ -44,6 +52,18 @@ pub(super) struct Shape {
     /// For each of its columns, its place among the kept ones.
     pub(super) saved: Vec<usize>,
 }
+
+/// Where a column of what a window gives comes from.
+enum Origin {
+    Input(usize),
+    Place,
+    WindowStart,
+    WindowEnd,
+    WindowTime,
+}
+
+/// Bytes at the end of an encoded order that say when a row arrived: a number that is never null.
+const ARRIVAL_BYTES: usize = 9;
 
 /// Rows that a snapshot had.
 pub(super) struct RestoredRows {
@@ -71,6 +91,25 @@ impl Shape {
         let fields = fields.chain([SortField::new_with_options(DataType::Int64, arrival)]);
         let encoder = RowConverter::new(fields.collect()).map_err(|error| invariant(error.to_string()))?;
         let is_append = top.is_append();
+        let windows = match &top.window {
+            None => None,
+            Some(TopWindow::Tumbling { size_ms, offset_ms }) => {
+                let time = spec.input.event_time.as_ref().ok_or_else(|| invariant("a window without event time".into()))?;
+                Some(WindowSource::Times { time: place(time)?, grid: Grid::new(*size_ms, *offset_ms, None) })
+            }
+            Some(TopWindow::Same) => {
+                Some(WindowSource::Columns { start: place(&"window_start".into())?, end: place(&"window_end".into())? })
+            }
+        };
+        // The columns of a window stand behind all others.
+        let own = [Origin::WindowStart, Origin::WindowEnd, Origin::WindowTime];
+        let others = spec.output.columns.len().checked_sub(own.len()).filter(|_| windows.is_some()).unwrap_or(0);
+        let origin = |column: &Column| match Some(&column.name) == top.place.as_ref() {
+            true => Ok(Origin::Place),
+            false => place(&column.name).map(Origin::Input),
+        };
+        let origins = spec.output.columns[..others].iter().map(origin).chain(own.map(Ok));
+        let origins = origins.collect::<Result<Vec<_>, EngineError>>()?;
         let others = (0..input.fields().len()).filter(|at| !keys.contains(at));
         let kept: Vec<usize> = if is_append { keys.clone() } else { keys.iter().copied().chain(others).collect() };
         let declaration = top.state(&spec.input);
@@ -82,10 +121,13 @@ impl Shape {
         let saved = (0..kept.len()).chain([kept.len() + 1]).chain(ttl.as_ref().map(|_| kept.len() + 2)).collect();
         let fields = keys.iter().map(key_field).chain(values).chain([arrival]).chain(ttl);
         let pieces = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        // In windows a key is one of a window: its start and end belong to it.
+        let time = || DataType::Timestamp(TimeUnit::Millisecond, None);
+        let window_types: Vec<DataType> = windows.iter().flat_map(|_| [time(), time()]).collect();
         Ok(Self {
             uid: spec.uid.clone(),
             clause: spec.clause.clone(),
-            key_types: keys.iter().map(data_type).collect(),
+            key_types: keys.iter().map(data_type).chain(window_types).collect(),
             keys,
             order,
             encoder,
@@ -93,6 +135,9 @@ impl Shape {
             changelog_full: top.changelog_full,
             is_append,
             places: top.place.is_some(),
+            with_ties: top.with_ties,
+            windows,
+            origins,
             order_place: kept.len(),
             kept,
             output: spec.output.to_arrow(),
@@ -140,13 +185,45 @@ impl Shape {
     /// Changes of these rows.
     pub(super) fn changes(&self, ops: ArrayRef, rows: &Part<'_>, places: ArrayRef) -> Result<RecordBatch, EngineError> {
         let count = ops.len();
-        let column = |at: usize| {
-            let place = self.kept.iter().position(|kept| *kept == at).expect("every column of a row is kept");
-            rows.column(place, self.input.field(at).data_type(), count).map_err(|source| self.kernel(source))
-        };
-        let columns = (0..self.input.fields().len()).map(column).collect::<Result<Vec<_>, _>>()?;
+        let columns =
+            (0..self.input.fields().len()).map(|at| self.kept_column(rows, at, count)).collect::<Result<Vec<_>, _>>()?;
         let columns = std::iter::once(ops).chain(columns).chain(self.places.then_some(places)).collect();
         RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
+    }
+
+    /// An encoded order but for when the row arrived.
+    pub(super) fn without_arrival<'o>(&self, order: &'o [u8]) -> &'o [u8] {
+        &order[..order.len() - ARRIVAL_BYTES]
+    }
+
+    /// A batch of what a window gives: these rows, with their places.
+    pub(super) fn of_window(&self, window: Window, rows: &Part<'_>, places: ArrayRef) -> Result<RecordBatch, EngineError> {
+        let count = places.len();
+        let columns = self.origins.iter().map(|origin| match origin {
+            Origin::Input(at) => self.kept_column(rows, *at, count),
+            Origin::Place => Ok(Arc::clone(&places)),
+            Origin::WindowStart => Ok(window.columns(count).0),
+            Origin::WindowEnd => Ok(window.columns(count).1),
+            Origin::WindowTime => Ok(window.time_column(count)),
+        });
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
+    }
+
+    /// A column of the input, of rows that are kept.
+    fn kept_column(&self, rows: &Part<'_>, at: usize, count: usize) -> Result<ArrayRef, EngineError> {
+        let place = self.kept.iter().position(|kept| *kept == at).expect("every column of a row is kept");
+        rows.column(place, self.input.field(at).data_type(), count).map_err(|source| self.kernel(source))
+    }
+
+    /// A batch of the input's columns.
+    pub(super) fn batch(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch, EngineError> {
+        RecordBatch::try_new(Arc::clone(&self.input), columns).map_err(|source| self.kernel(source))
+    }
+
+    /// A rule of the engine's own was broken.
+    pub(super) fn invariant(&self, message: String) -> EngineError {
+        EngineError::Invariant { uid: self.uid.clone(), message }
     }
 
     /// The rows of a snapshot that are in these key groups.

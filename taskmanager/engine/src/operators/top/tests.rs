@@ -1,5 +1,7 @@
 //! Top-N and deduplication against sorted lists: what the changes add up to after every batch, across restores, and what lives how long.
 
+mod windows;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -59,6 +61,8 @@ fn top(rng: &mut StdRng) -> TopSpec {
         place: rng.random_bool(0.4).then(|| "place".into()),
         changelog_full: rng.random(),
         ttl_ms: None,
+        window: None,
+        with_ties: false,
     }
 }
 
@@ -148,16 +152,21 @@ impl Rig {
     fn snapshot(&mut self, more: impl FnOnce(&mut Self)) -> Vec<RestoredState> {
         let parts = self.operator.snapshot(CheckpointId(1), false).expect("a snapshot is taken");
         more(self);
-        while self.operator.background().expect("pieces are sent") {}
-        let stored = |part: StatePart| {
-            let mut bytes = Vec::new();
-            let (meta, pieces) = part.into_pieces().expect("pieces");
-            encode(&meta, MAX_PARALLELISM, pieces, SizeLimit { bytes_max: None }, &mut bytes).expect("it is encoded");
-            let state = decode(bytes.into()).expect("it is decoded");
-            RestoredState { name: state.meta.name, kind: state.meta.kind, batches: state.batches }
-        };
-        parts.into_iter().map(stored).collect()
+        stored(self.operator.as_mut(), parts)
     }
+}
+
+/// A snapshot, sent through the format as an upload and a restore do.
+fn stored(operator: &mut dyn Operator, parts: Vec<StatePart>) -> Vec<RestoredState> {
+    while operator.background().expect("pieces are sent") {}
+    let stored = |part: StatePart| {
+        let mut bytes = Vec::new();
+        let (meta, pieces) = part.into_pieces().expect("pieces");
+        encode(&meta, MAX_PARALLELISM, pieces, SizeLimit { bytes_max: None }, &mut bytes).expect("it is encoded");
+        let state = decode(bytes.into()).expect("it is decoded");
+        RestoredState { name: state.meta.name, kind: state.meta.kind, batches: state.batches }
+    };
+    parts.into_iter().map(stored).collect()
 }
 
 fn some_rows(rng: &mut StdRng, next: &mut i64) -> Vec<Row> {
@@ -167,6 +176,13 @@ fn some_rows(rng: &mut StdRng, next: &mut i64) -> Vec<Row> {
         (rng.random_range(0..4), number, ["", "a", "b", "a longer text"][rng.random_range(0..4)].to_string(), *next)
     };
     (0..rng.random_range(1..20)).map(|_| row(rng, next)).collect()
+}
+
+/// The key group of a key.
+fn group_of(key: i64) -> u16 {
+    let mut groups = Vec::new();
+    key_groups(&[Arc::new(Int64Array::from(vec![key])) as ArrayRef], MAX_PARALLELISM, &mut groups);
+    groups[0]
 }
 
 fn everything() -> KeyGroupRange {
@@ -206,11 +222,6 @@ fn a_restored_top_n_goes_on_as_if_nothing_had_been() {
         let mut rows = Vec::new();
         for subtask in 0..parallelism {
             let range = KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
-            let group_of = |key: i64| {
-                let mut groups = Vec::new();
-                key_groups(&[Arc::new(Int64Array::from(vec![key])) as ArrayRef], MAX_PARALLELISM, &mut groups);
-                groups[0]
-            };
             let mut part = Rig::new(&top, restored.clone(), range);
             part.now =
                 before.iter().filter(|(slot, _)| range.contains(group_of(slot.0))).map(|(slot, id)| (*slot, *id)).collect();
@@ -239,6 +250,8 @@ fn a_time_to_live_is_switched_on_and_off_across_restores() {
         place: None,
         changelog_full: false,
         ttl_ms,
+        window: None,
+        with_ties: false,
     };
     let row = |id| (1, None, String::new(), id);
     let mut without = Rig::new(&of_ttl(None), Vec::new(), everything());
@@ -267,6 +280,8 @@ fn a_key_comes_again_when_its_time_to_live_is_over() {
         place: None,
         changelog_full: false,
         ttl_ms: Some(1_600),
+        window: None,
+        with_ties: false,
     };
     let mut rig = Rig::new(&top, Vec::new(), everything());
     let row = |id| (1, None, String::new(), id);

@@ -24,7 +24,7 @@ use crate::operators::late::LateRows;
 use crate::operators::window::{Window, WindowClock};
 use stacks::Stacks;
 
-pub(super) use series::Series;
+pub(in crate::operators) use series::Series;
 
 /// A window on its way out.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use crate::operators::window::{Grid, Window, grid_floor};
 
 /// Windows that overlap, and are made of slices. Milliseconds; the rules of `WindowSpec` and `WindowTime` hold.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) enum Series {
+pub(in crate::operators) enum Series {
     /// One of this size after every slide, by the labels of the slices.
     Sliding { size: i64, slide: i64, offset: i64, slices: Grid },
     /// Each cycle as it has grown after every slice.
@@ -15,7 +15,7 @@ pub(in super::super) enum Series {
 
 impl Series {
     /// The windows of `spec` that are made of the slices of this grid, where they overlap.
-    pub(in super::super) fn of(spec: &WindowSpec, slices: Grid) -> Option<Self> {
+    pub(in crate::operators) fn of(spec: &WindowSpec, slices: Grid) -> Option<Self> {
         match *spec {
             WindowSpec::Sliding { size_ms: size, slide_ms: slide, offset_ms: offset } => {
                 Some(Self::Sliding { size, slide: slide.max(1), offset, slices })
@@ -40,7 +40,7 @@ impl Series {
     }
 
     /// The last window that has this slice.
-    pub(super) fn last(self, slice: Window) -> Window {
+    pub(in crate::operators) fn last(self, slice: Window) -> Window {
         match self {
             Self::Sliding { size, slide, offset, slices } => {
                 let label = grid_floor(slices.label(slice.start), slide, offset);
@@ -51,7 +51,7 @@ impl Series {
     }
 
     /// The first window that has this slice and has not fired at this watermark.
-    pub(super) fn first_after(self, slice: Window, watermark: i64) -> Option<Window> {
+    pub(in crate::operators) fn first_after(self, slice: Window, watermark: i64) -> Option<Window> {
         let end_min = slice.end.max(watermark.saturating_add(2));
         match self {
             Self::Sliding { size, slide, offset, slices } => {

@@ -22,10 +22,11 @@ use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use super::shape::Shape;
-use super::state::{self, Restored};
+use super::state;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::rows::{NO_ROW, Part};
+use crate::operators::waiting;
 use changes::Changes;
 use emission::Emission;
 use side::Standing;
@@ -101,7 +102,7 @@ impl RegularJoin {
     }
 
     /// Puts restored rows back.
-    fn restore(&mut self, restored: Restored) -> Result<(), EngineError> {
+    fn restore(&mut self, restored: waiting::Restored) -> Result<(), EngineError> {
         for (at, rows) in restored.rows.into_iter().enumerate() {
             for rows in rows {
                 let side = &self.shape.sides[at];
@@ -130,7 +131,7 @@ impl RegularJoin {
 impl Operator for RegularJoin {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape = Arc::clone(&self.shape);
-        self.restore(Restored::read(&shape, context.key_groups, restored)?)?;
+        self.restore(waiting::read(&shape.uid, &shape.sides, context.key_groups, restored)?)?;
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()
     }

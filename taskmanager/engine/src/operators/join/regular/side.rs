@@ -8,9 +8,9 @@ use levada_common::ids::CheckpointId;
 use levada_state::key_index::KeyIndex;
 use levada_state::snapshot::StatePart;
 
-use super::super::shape::Side;
 use super::changes::What;
 use crate::operators::rows::{Marks, NO_ROW, RowHeap, RowLists, Saving, Sweep};
+use crate::operators::waiting::Side;
 
 /// The rows of one side.
 pub(super) struct Standing {

@@ -1,5 +1,6 @@
 //! Functions on their operator: timers, time, failures, and snapshots at any parallelism against a plain model.
 
+mod connected;
 mod store;
 mod windows;
 
@@ -247,6 +248,8 @@ fn states_are_declared_at_registration() {
         options: Default::default(),
         keys: vec![levada_common::types::Column::new("key", LogicalType::Int64, false)],
         broadcast: None,
+        second: None,
+        window: None,
     };
     let states = spec.states();
     assert!(states.iter().all(|state| state.schema.keys == spec.keys));

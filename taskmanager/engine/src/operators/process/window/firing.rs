@@ -1,0 +1,123 @@
+//! A window that fires: its rows by key, handed out a few groups at a time.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use levada_state::key_index::KeyIndex;
+use levada_state::rows::Rows as KeyRows;
+
+use super::Pane;
+use super::shape::Shape;
+use crate::error::EngineError;
+use crate::function::WindowGroups;
+use crate::operators::rows::{Grouped, RowBuffer, rows_of};
+use crate::operators::window::Window;
+
+/// The window.
+pub(super) struct Firing {
+    pub(super) window: Window,
+    panes: Vec<Arc<Pane>>,
+    pub(super) index: KeyIndex,
+    /// By input.
+    grouped: Vec<Grouped>,
+    /// The next key.
+    next: usize,
+}
+
+impl Firing {
+    /// Of the rows of these panes.
+    pub(super) fn new(shape: &Shape, window: Window, panes: Vec<Arc<Pane>>) -> Result<Self, EngineError> {
+        let (mut index, mut ids) = (KeyIndex::new(&shape.sides[0].key_types), Vec::new());
+        let mut grouped = Vec::new();
+        for (input, side) in shape.sides.iter().enumerate() {
+            let mut rows = Grouped::default();
+            for chunk in panes.iter().flat_map(|pane| pane[input].chunks()) {
+                rows.push(&mut index, &side.keys(&chunk.columns), chunk.rows, &mut ids);
+            }
+            grouped.push(rows);
+        }
+        Ok(Self { window, panes, index, grouped, next: 0 })
+    }
+
+    /// Whether every group was handed out.
+    pub(super) fn is_over(&self) -> bool {
+        self.next == self.index.len()
+    }
+
+    /// Bytes held beside the rows.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes() + self.grouped.iter().map(Grouped::memory_bytes).sum::<usize>()
+    }
+
+    /// The next groups, at most `max`, and the numbers of their keys; none at the end.
+    pub(super) fn groups(&mut self, shape: &Shape, max: usize) -> Result<Option<(WindowGroups, Vec<u32>)>, EngineError> {
+        let keys: Vec<u32> = (self.next as u32..self.index.len().min(self.next + max) as u32).collect();
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        self.next += keys.len();
+        let inputs = (0..shape.sides.len()).map(|input| self.input(shape, input, &keys)).collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(keys.len()));
+        let key_columns = self.index.keys(KeyRows::Ids(&keys));
+        let key_rows = RecordBatch::try_new_with_options(Arc::clone(&shape.key_schema), key_columns, &options);
+        let key_rows = key_rows.map_err(|source| shape.kernel(source))?;
+        let Window { start: start_ms, end: end_ms } = self.window;
+        Ok(Some((WindowGroups { start_ms, end_ms, keys: key_rows, inputs }, keys)))
+    }
+
+    /// The rows of an input that these keys have, and which are whose.
+    fn input(&self, shape: &Shape, input: usize, keys: &[u32]) -> Result<(RecordBatch, Vec<Range<usize>>), EngineError> {
+        let side = &shape.sides[input];
+        let buffers: Vec<&RowBuffer> = self.panes.iter().map(|pane| &pane[input]).collect();
+        let (mut rows, mut spans) = (Vec::new(), Vec::with_capacity(keys.len()));
+        for key in keys {
+            let start = rows.len();
+            self.grouped[input].rows_of(*key, &mut rows);
+            if let Some(evict) = &shape.evict {
+                evict.evict(&buffers, start, &mut rows);
+            }
+            spans.push(start..rows.len());
+        }
+        if rows.is_empty() {
+            return Ok((RecordBatch::new_empty(Arc::clone(&side.input)), spans));
+        }
+        let part = rows_of(&buffers, &rows);
+        let fields = side.input.fields().iter().enumerate();
+        let columns = fields.map(|(at, field)| part.column(at, field.data_type(), rows.len())).collect::<Result<Vec<_>, _>>();
+        let batch = columns.and_then(|columns| side.batch(columns)).map_err(|source| shape.kernel(source))?;
+        Ok((batch, spans))
+    }
+}
+
+/// Which keys the rows are of that a function has given, in their order.
+#[derive(Default)]
+pub(super) struct Runs {
+    runs: VecDeque<(u32, usize)>,
+}
+
+impl Runs {
+    /// A key's group gave so many rows.
+    pub(super) fn push(&mut self, key: u32, rows: usize) {
+        if rows > 0 {
+            self.runs.push_back((key, rows));
+        }
+    }
+
+    /// The keys of the next rows.
+    pub(super) fn take(&mut self, rows: usize) -> Vec<u32> {
+        let mut keys = Vec::with_capacity(rows);
+        while keys.len() < rows
+            && let Some((key, left)) = self.runs.front_mut()
+        {
+            let taken = (*left).min(rows - keys.len());
+            keys.extend(std::iter::repeat_n(*key, taken));
+            *left -= taken;
+            if *left == 0 {
+                self.runs.pop_front();
+            }
+        }
+        keys
+    }
+}

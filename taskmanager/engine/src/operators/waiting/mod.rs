@@ -1,0 +1,7 @@
+//! Rows of an input that wait until they are given out together: joins, and functions over whole windows.
+
+mod side;
+mod state;
+
+pub(super) use side::{Meets, Side, SidePlan};
+pub(super) use state::{Restored, read, save};

@@ -1,0 +1,86 @@
+//! Rows that wait, in snapshots: the chunks themselves, so that the synchronous part does no work for a row. Which window a row is
+//! in is found anew when it is restored: nothing of it is saved.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray};
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_state::row_codec::TTL_COLUMN;
+
+use super::Side;
+use crate::error::EngineError;
+use crate::operator::{RestoredState, in_groups, restored_column};
+use crate::operators::event_time::restored_watermark;
+use crate::operators::rows::{Marks, RowBuffer, restored_since};
+
+/// Appends the pieces of a pane's rows.
+pub(in crate::operators) fn save(side: &Side, rows: &RowBuffer, marks: Option<&Marks>, pieces: &mut Vec<RecordBatch>) {
+    for chunk in rows.chunks() {
+        let columns = side.saved.iter().map(|at| Arc::clone(&chunk.columns[*at]));
+        let marks = marks.filter(|_| side.saves_marks).map(|marks| Arc::new(marks.column(chunk.start, chunk.rows)) as ArrayRef);
+        let piece = RecordBatch::try_new(Arc::clone(&side.pieces), columns.chain(marks).collect());
+        pieces.push(piece.expect("a chunk has the input's columns"));
+    }
+}
+
+/// Rows that a snapshot had.
+pub(in crate::operators) struct RestoredRows {
+    /// The columns of the side's input.
+    pub(in crate::operators) columns: Vec<ArrayRef>,
+    /// Since when they stand, where that was saved.
+    pub(in crate::operators) since: Option<ArrayRef>,
+    /// What was noted of each row, where that was saved.
+    pub(in crate::operators) marks: Option<BooleanArray>,
+}
+
+/// What a snapshot had.
+pub(in crate::operators) struct Restored {
+    /// By side.
+    pub(in crate::operators) rows: Vec<Vec<RestoredRows>>,
+    /// How far time had come.
+    pub(in crate::operators) watermark: i64,
+}
+
+/// The rows of these key groups, of an operator with these sides.
+///
+/// Errors: `Restore` where another state, column or type was saved than it has.
+pub(in crate::operators) fn read(
+    uid: &Uid,
+    sides: &[Side],
+    key_groups: KeyGroupRange,
+    mut restored: Vec<RestoredState>,
+) -> Result<Restored, EngineError> {
+    let watermark = restored_watermark(uid, &mut restored)?;
+    let mut read = Restored { rows: sides.iter().map(|_| Vec::new()).collect(), watermark };
+    for state in restored {
+        let refuse = |reason: String| EngineError::Restore { uid: uid.clone(), state: state.name.clone(), reason };
+        let Some(at) = sides.iter().position(|side| side.state.name == state.name) else {
+            let names: Vec<String> = sides.iter().map(|side| format!("\"{}\"", side.state.name)).collect();
+            return Err(refuse(format!("the rows of this operator are in {}", names.join(" and "))));
+        };
+        for batch in &state.batches {
+            let batch = in_groups(batch, key_groups).map_err(refuse)?;
+            if batch.num_rows() > 0 {
+                read.rows[at].push(columns(&sides[at], &batch).map_err(refuse)?);
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// The columns of a restored batch in the order of the input.
+fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
+    let mut columns: Vec<Option<ArrayRef>> = vec![None; side.input.fields().len()];
+    let (mut since, mut marks) = (None, None);
+    for (at, field) in side.pieces.fields().iter().enumerate() {
+        match side.saved.get(at) {
+            Some(place) => columns[*place] = Some(Arc::clone(restored_column(batch, field)?)),
+            None if field.name() == TTL_COLUMN => since = Some(restored_since(batch, field)?),
+            None => marks = Some(restored_column(batch, field)?.as_boolean().clone()),
+        }
+    }
+    let columns = columns.into_iter().collect::<Option<Vec<_>>>().ok_or("a column of the input is not saved")?;
+    Ok(RestoredRows { columns, since, marks })
+}
