@@ -145,6 +145,7 @@ fn own_columns(call: &AggregateCall) -> Vec<Column> {
                 Column::new(format!("{}.count", call.name), LogicalType::Int64, false),
             ]
         }
+        AggregateFunction::Library => call.library.iter().flat_map(|library| library.state.clone()).collect(),
         _ => vec![Column::new(&call.name, call.result.clone(), true)],
     }
 }
@@ -168,6 +169,7 @@ mod tests {
             argument_nullable: argument == "maybe",
             order: order.iter().map(by).collect(),
             result: LogicalType::Int64,
+            library: None,
         }
     }
 

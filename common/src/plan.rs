@@ -3,13 +3,18 @@
 //! Made by `levada-sql`'s planner, kept and scheduled by the JobManager, deployed to TaskManagers as JSON.
 //! Invariant: whatever stands here is valid; a task finds no unknown column, type or connector in it.
 
+mod changelog;
+mod counted;
 mod edge;
 mod firing;
 mod join;
+mod library;
 mod process;
 mod top;
 mod watermark;
 mod window;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +24,12 @@ use crate::ids::{TaskId, Uid, VertexId};
 use crate::state_schema::{StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
 
+pub use changelog::Changelog;
+pub use counted::{AssignSpec, CountedValues, DistinctSpec};
 pub use edge::{Edge, Partition, SideOutput};
 pub use firing::{FiringSpec, Trigger};
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
+pub use library::{LibraryArgument, LibraryCall};
 pub use process::{Evict, ProcessSpec, ProcessWindow, SecondInput};
 pub use top::{TopSpec, TopWindow};
 pub use watermark::{AlignSpec, FutureBound, FutureRows, TimeFormat, TimeUnit, WatermarkRule, WatermarkSpec};
@@ -47,6 +55,9 @@ pub struct Plan {
     pub edges: Vec<Edge>,
     /// What the author should know though it stops nothing: a source that cannot be read again, say.
     pub warnings: Vec<String>,
+    /// How the changes of each node whose output is a changelog are matched.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub changelogs: BTreeMap<Uid, Changelog>,
 }
 
 impl Plan {
@@ -247,6 +258,9 @@ pub enum OperatorKind {
     Filter {
         /// A BOOLEAN expression.
         predicate: String,
+        /// Whether one row of an update may pass without the other: it becomes the insert, or the delete, of its row.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        parts_updates: bool,
     },
     /// Computes columns; on a changelog `_op` is carried along.
     Project {
@@ -255,6 +269,10 @@ pub enum OperatorKind {
         /// The output column whose value is a list to be unrolled: a row per element, none for null or empty.
         unnest: Option<usize>,
     },
+    /// Gives each row once for each of its windows.
+    Assign(AssignSpec),
+    /// Marks the rows with which a value comes to be among those of its group, or ceases to be.
+    Distinct(DistinctSpec),
     /// Groups and aggregates.
     Aggregate(AggregateSpec),
     /// Hands rows to a function that the TaskManager's binary brings.
@@ -276,12 +294,8 @@ impl OperatorKind {
         match self {
             Self::Process(spec) => spec.broadcast.as_ref().or(spec.second.as_ref().map(|second| &second.schema)),
             Self::Join(spec) => Some(&spec.right),
-            Self::Watermark(_)
-            | Self::Filter { .. }
-            | Self::Project { .. }
-            | Self::Aggregate(_)
-            | Self::Top(_)
-            | Self::Split { .. } => None,
+            Self::Watermark(_) | Self::Filter { .. } | Self::Project { .. } | Self::Split { .. } => None,
+            Self::Assign(_) | Self::Distinct(_) | Self::Aggregate(_) | Self::Top(_) => None,
         }
     }
 }
@@ -314,6 +328,9 @@ pub struct AggregateSpec {
     /// When the window gives results beside the time when it is over; `None` = then only, once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firing: Option<FiringSpec>,
+    /// Whether the input is a changelog, a full one: rows are taken in and taken back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_changes: bool,
 }
 
 impl AggregateSpec {
@@ -321,6 +338,7 @@ impl AggregateSpec {
     pub fn state_name(&self) -> Option<&'static str> {
         match (self.phase, &self.window) {
             (AggregatePhase::Partial, _) => None,
+            (_, WindowSpec::Running) if self.takes_changes => Some("groups"),
             (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Some("panes"),
             // A window that gives results more than once has to know of each group what it gave.
             (_, WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }) if self.firing.is_some() => Some("panes"),
@@ -336,7 +354,7 @@ impl AggregateSpec {
         let firing = self.firing.iter().flat_map(|_| FiringSpec::state_columns());
         let is_count = matches!(self.window, WindowSpec::Count { .. });
         let counts = is_count.then(WindowSpec::count_state_columns).into_iter().flatten();
-        state_columns(&self.calls).into_iter().chain(firing).chain(counts).collect()
+        state_columns(&self.kept_calls()).into_iter().chain(firing).chain(counts).collect()
     }
 
     /// Whether windows come from the event time of rows.
@@ -395,6 +413,37 @@ pub struct AggregateCall {
     pub order: Vec<OrderSpec>,
     /// The result's type.
     pub result: LogicalType,
+    /// For `Library`: which aggregate of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<Box<LibraryCall>>,
+}
+
+impl AggregateCall {
+    /// The number of rows.
+    pub fn count(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            function: AggregateFunction::Count,
+            argument: None,
+            argument_type: None,
+            argument_nullable: false,
+            order: Vec::new(),
+            result: LogicalType::Int64,
+            library: None,
+        }
+    }
+
+    /// The function's name as users write it.
+    pub fn function_name(&self) -> &str {
+        self.library.as_ref().map_or(self.function.name(), |library| &library.function)
+    }
+
+    /// The columns of the input that it reads, in the order in which an accumulator takes them; one may be there twice.
+    pub fn reads(&self) -> impl Iterator<Item = &String> {
+        let library = self.library.iter().flat_map(|library| library.columns());
+        let filter = self.library.iter().filter_map(|library| library.filter.as_ref());
+        self.argument.iter().chain(library).chain(self.order.iter().map(|order| &order.column)).chain(filter)
+    }
 }
 
 /// The engine's own aggregate functions.
@@ -415,10 +464,12 @@ pub enum AggregateFunction {
     First,
     /// The argument in the last row by the order (ties: the later arrived).
     Last,
+    /// An aggregate that the engine leaves to a library.
+    Library,
 }
 
 impl AggregateFunction {
-    /// Every function, in the order in which messages list them.
+    /// Every function of the engine, in the order in which messages list them.
     pub const ALL: [Self; 7] = [Self::Count, Self::Sum, Self::Min, Self::Max, Self::Avg, Self::First, Self::Last];
 
     /// The name that users write.
@@ -431,6 +482,7 @@ impl AggregateFunction {
             Self::Avg => "avg",
             Self::First => "first",
             Self::Last => "last",
+            Self::Library => "library",
         }
     }
 }

@@ -4,7 +4,9 @@
 
 use crate::checkpoint::StateKind;
 use crate::ids::{Uid, VertexId};
-use crate::plan::{AggregateSpec, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, ProcessSpec, Vertex};
+use crate::plan::{
+    AggregateSpec, CountedValues, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, ProcessSpec, Vertex,
+};
 use crate::state_schema::StateSchema;
 
 /// Name of a source's positions.
@@ -79,12 +81,19 @@ fn of_vertex(vertex: &Vertex) -> Vec<PlannedState> {
     states
 }
 
+impl OperatorSpec {
+    /// The names of its states.
+    pub fn state_names(&self) -> Vec<String> {
+        of_operator(self).into_iter().map(|(name, _, _)| name).collect()
+    }
+}
+
 /// Name, kind and content of each state of an operator.
 fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
     match &operator.kind {
-        OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } | OperatorKind::Split { .. } => {
-            Vec::new()
-        }
+        OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => Vec::new(),
+        OperatorKind::Assign(_) | OperatorKind::Split { .. } => Vec::new(),
+        OperatorKind::Distinct(spec) => of_counted(spec.counted(), operator),
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
         OperatorKind::Process(spec) if spec.window.is_some() => {
             let rows = spec.window_states(&operator.input).into_iter().map(|state| (state.name, state.kind, state.schema));
@@ -124,5 +133,11 @@ fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, S
         let time = if spec.time.processing { PROCESSING_TIME } else { WATERMARK };
         states.push((time.into(), StateKind::OperatorUnion, StateSchema::default()));
     }
+    states.extend(of_counted(spec.counted(), operator));
     states
+}
+
+fn of_counted(counted: Vec<CountedValues>, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
+    let state = |counted: CountedValues| (counted.state.clone(), StateKind::Keyed, counted.state_schema(&operator.input));
+    counted.into_iter().map(state).collect()
 }

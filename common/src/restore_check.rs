@@ -16,7 +16,7 @@ use crate::checkpoint::{CheckpointMetadata, Handle, StateHandle};
 use crate::ids::Uid;
 use crate::keys::MAX_PARALLELISM_LIMIT;
 use crate::nearest::nearest;
-use crate::plan::{FiringSpec, Plan};
+use crate::plan::{FiringSpec, LibraryCall, Plan};
 use crate::planned_state::PlannedState;
 use crate::state_schema::StateSchema;
 use crate::types::Column;
@@ -152,8 +152,22 @@ fn differences(planned: &PlannedState, handles: &[&StateHandle]) -> Vec<(&'stati
     let is_rewritten = !handles.iter().any(|handle| matches!(handle.handle, Handle::Database { .. }));
     let is_compared = |column: &&Column| !(is_rewritten && FiringSpec::is_state_column(&column.name));
     let values = |schema: &StateSchema| nullable_columns(schema.values.iter().filter(is_compared));
-    differs("value type", values(old), values(new));
+    match other_library(&old.values, &new.values) {
+        Some((old, new)) => differs("library that made it", old, new),
+        None => differs("value type", values(old), values(new)),
+    }
     differences
+}
+
+/// The libraries, with their versions, of the same call's state, where they are not the same.
+fn other_library(old: &[Column], new: &[Column]) -> Option<(String, String)> {
+    let libraries = |columns: &'_ [Column]| -> BTreeMap<String, String> {
+        let found = columns.iter().filter_map(|column| LibraryCall::of_state(&column.name));
+        found.map(|(call, library)| (call.to_string(), library.to_string())).collect()
+    };
+    let new = libraries(new);
+    let is_other = |(call, old): (String, String)| new.get(&call).filter(|new| **new != old).map(|new| (old, new.clone()));
+    libraries(old).into_iter().find_map(is_other)
 }
 
 fn windowed(schema: &StateSchema) -> String {

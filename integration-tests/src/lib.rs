@@ -20,6 +20,7 @@ pub mod savepoint;
 pub mod services;
 pub mod several;
 pub mod small_disk;
+pub mod statistics;
 pub mod steps;
 pub mod streams;
 pub mod text;

@@ -28,8 +28,8 @@ pub struct Query {
 }
 
 /// The queries that there are.
-pub const NAMES: [&str; 15] =
-    ["q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12e", "q18", "q19", "q20", "words"];
+pub const NAMES: [&str; 18] =
+    ["q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12e", "q15", "q16", "q17", "q18", "q19", "q20", "words"];
 
 const HIGHEST_BID: &str = "order by price desc, dateTime, auction, bidder";
 
@@ -76,6 +76,9 @@ impl Query {
             "q8" => include_str!("../../examples/nexmark/q8.yaml"),
             "q9" => include_str!("../../examples/nexmark/q9.yaml"),
             "q11" => include_str!("../../examples/nexmark/q11.yaml"),
+            "q15" => include_str!("../../examples/nexmark/q15.yaml"),
+            "q16" => include_str!("../../examples/nexmark/q16.yaml"),
+            "q17" => include_str!("../../examples/nexmark/q17.yaml"),
             "q18" => include_str!("../../examples/nexmark/q18.yaml"),
             "q19" => include_str!("../../examples/nexmark/q19.yaml"),
             "q20" => include_str!("../../examples/nexmark/q20.yaml"),
@@ -185,6 +188,9 @@ impl Query {
             "q8" => ("new_sellers", "id, name", ""),
             "q9" => ("winning", "auction, bidder, price", ", last_by: [auction]"),
             "q12e" => ("counts", "bidder, bids, window_end", ""),
+            "q15" => ("statistics", "rank1_bids, total_bidders, rank3_bidders, rank2_auctions", ", last_by: [day]"),
+            "q16" => ("statistics", "channel, rank3_bids, rank2_bidders, total_auctions", ", last_by: [channel, day]"),
+            "q17" => ("statistics", "auction, rank2_bids, min_price, max_price", ", last_by: [auction, day]"),
             "q18" => ("last", "bidder, auction, price, dateTime", ", last_by: [bidder, auction]"),
             "q19" => ("highest", "auction, place, bidder, price", ", last_by: [auction, place]"),
             "q20" => ("bids_with_auctions", "auction, bidder, price, bid_time", ""),

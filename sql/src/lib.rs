@@ -4,6 +4,7 @@
 //! columns. Must never know how rows are moved, kept or scheduled. Invariant: a plan that `plan` has given compiles.
 
 mod expression;
+mod library;
 mod planner;
 
 pub use expression::{Compiler, TypedExpr};

@@ -118,6 +118,7 @@ pub fn plan(settings: JobSettings, source: &str, sink: &str) -> Plan {
             schema: schema(),
         }],
         warnings: Vec::new(),
+        changelogs: std::collections::BTreeMap::new(),
     }
 }
 

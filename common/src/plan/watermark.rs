@@ -46,11 +46,8 @@ impl Vertex {
         self.operators.iter().find_map(|operator| match &operator.kind {
             OperatorKind::Watermark(watermark) => Some(watermark),
             OperatorKind::Filter { .. } | OperatorKind::Project { .. } => None,
-            OperatorKind::Join(_)
-            | OperatorKind::Top(_)
-            | OperatorKind::Split { .. }
-            | OperatorKind::Aggregate(_)
-            | OperatorKind::Process(_) => None,
+            OperatorKind::Assign(_) | OperatorKind::Distinct(_) | OperatorKind::Split { .. } => None,
+            OperatorKind::Join(_) | OperatorKind::Top(_) | OperatorKind::Aggregate(_) | OperatorKind::Process(_) => None,
         })
     }
 }

@@ -111,6 +111,11 @@ impl WindowSpec {
 
     const COUNT_STATE: [&str; 2] = ["count.chunk", "count.rows"];
 
+    /// Whether a row is in several windows.
+    pub fn overlaps(&self) -> bool {
+        matches!(self, Self::Sliding { .. } | Self::Cumulate { .. })
+    }
+
     /// Whether windows come from the times of rows.
     pub fn is_over_time(&self) -> bool {
         self.is_windowed() && *self != Self::Same

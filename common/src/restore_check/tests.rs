@@ -9,6 +9,7 @@ use crate::checkpoint::{Handle, StateKind, TaskSnapshot, VertexOperators};
 use crate::declaration::Options;
 use crate::ids::{CheckpointId, Epoch, JobId, SubtaskIndex, TaskId, VertexId};
 use crate::keys::KeyGroupRange;
+use crate::plan::LibraryCall;
 use crate::plan::{
     AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, BackendKind, BadRecordPolicy, CheckpointMode,
     CheckpointSettings, JobSettings, OperatorKind, OperatorSpec, PLAN_VERSION, RestartSettings, SinkSpec, SourceSpec, Vertex,
@@ -55,6 +56,7 @@ fn sum(result: LogicalType) -> AggregateCall {
         argument_nullable: true,
         order: Vec::new(),
         result,
+        library: None,
     }
 }
 
@@ -70,6 +72,7 @@ fn aggregate(uid: &str, key: &str, window: WindowSpec, result: LogicalType) -> O
             calls: vec![sum(result)],
             changelog_full: false,
             firing: None,
+            takes_changes: false,
         }),
         input: input(),
         output: input(),
@@ -104,6 +107,7 @@ fn plan(operators: Vec<OperatorSpec>) -> Plan {
         vertices: vec![vertex],
         edges: Vec::new(),
         warnings: Vec::new(),
+        changelogs: std::collections::BTreeMap::new(),
     }
 }
 
@@ -171,7 +175,7 @@ fn operators_without_state_come_and_go() {
     let filter = OperatorSpec {
         uid: Uid::new("f1"),
         clause: "where".into(),
-        kind: OperatorKind::Filter { predicate: "true".into() },
+        kind: OperatorKind::Filter { predicate: "true".into(), parts_updates: false },
         ..aggregate("f1", "k", tumbling(), decimal())
     };
     let with = plan(vec![filter, aggregate("sums", "k", tumbling(), decimal())]);
@@ -230,6 +234,25 @@ fn what_is_dropped_is_left_out_and_named() {
     );
     assert!(!restorable.metadata.vertices[0].uids.contains(&Uid::new("gone")), "it is forgotten");
     assert!(restorable.metadata.vertices[0].uids.contains(&Uid::new("sums")), "it has state left");
+}
+
+#[test]
+fn a_state_that_another_version_of_a_library_made_is_refused_by_that() {
+    let made_by = |library: &str| {
+        let mut job = old();
+        for operator in &mut job.vertices[0].operators {
+            if let OperatorKind::Aggregate(spec) = &mut operator.kind {
+                let state = vec![Column::new(LibraryCall::state_name("total", library, 0), LogicalType::Float64, true)];
+                let call = LibraryCall { function: "stddev".into(), arguments: Vec::new(), distinct: false, filter: None, state };
+                spec.calls[0] =
+                    AggregateCall { function: AggregateFunction::Library, library: Some(Box::new(call)), ..sum(decimal()) };
+            }
+        }
+        job
+    };
+    assert!(check(&snapshot(&made_by("library7")), &made_by("library7"), &[]).is_ok());
+    let report = check(&snapshot(&made_by("library7")), &made_by("library8"), &[]).expect_err("another layout").to_string();
+    assert!(report.contains("library that made it") && report.contains("library7") && report.contains("library8"), "{report}");
 }
 
 /// Case G46.

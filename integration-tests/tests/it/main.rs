@@ -1,5 +1,6 @@
 //! Integration tests: real processes on loopback, one program so that it is linked once.
 
+mod aggregates;
 mod cases;
 mod clocks;
 mod databases;

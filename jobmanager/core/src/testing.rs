@@ -71,6 +71,7 @@ pub fn exchange(parallelism: u32) -> Plan {
         },
         max_parallelism: 128,
         warnings: Vec::new(),
+        changelogs: std::collections::BTreeMap::new(),
         vertices: vec![Vertex { source: Some(source), ..vertex(0, "numbers") }, Vertex { sink: Some(sink), ..vertex(1, "out") }],
         edges: vec![Edge {
             from: VertexId(0),

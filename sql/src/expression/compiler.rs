@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{DFSchema, DataFusionError, ScalarValue};
@@ -15,7 +16,9 @@ use datafusion_optimizer::simplify_expressions::ExprSimplifier;
 use datafusion_physical_expr::{PhysicalExpr, create_physical_expr, expressions};
 use datafusion_sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion_sql::sqlparser::ast;
+use levada_common::plan::AggregateCall;
 use levada_common::types::{LogicalType, StreamSchema};
+use levada_engine::aggregate::LibraryAggregate;
 use levada_engine::expr::{Expression, ExpressionCompiler};
 
 use super::checked::{check_arithmetic, is_checked};
@@ -24,6 +27,7 @@ use super::evaluate::{ColumnReference, Computed};
 use super::functions::Functions;
 use super::parse::{check_names, columns_in, parse, use_own_names};
 use super::stack::on_deep_stack;
+use crate::library::LibraryRequest;
 
 /// Deepest tree that is planned: the time that DataFusion takes grows with its cube.
 const DEPTH_PLANNED_MAX: usize = 512;
@@ -92,6 +96,24 @@ impl Compiler {
         Ok(tree)
     }
 
+    /// The value of `sql`, which names no column; `None` where it names one.
+    ///
+    /// Errors: as for `type_of`, and where it cannot be computed.
+    pub(crate) fn constant(&self, sql: &str, input: &StreamSchema) -> Result<Option<ScalarValue>, String> {
+        if !self.columns_of(sql, input)?.is_empty() {
+            return Ok(None);
+        }
+        on_deep_stack(|| {
+            let nothing = StreamSchema::append(Vec::new());
+            let planned = self.plan(self.parse(sql, &nothing)?, &nothing)?;
+            let options = RecordBatchOptions::new().with_row_count(Some(1));
+            let row =
+                RecordBatch::try_new_with_options(nothing.to_arrow(), Vec::new(), &options).map_err(|error| error.to_string())?;
+            let value = planned.physical.evaluate(&row).and_then(|value| value.into_array(1));
+            value.and_then(|value| ScalarValue::try_from_array(&value, 0)).map(Some).map_err(reason)
+        })
+    }
+
     /// Contract: on a deep stack.
     fn plan(&self, tree: ast::Expr, input: &StreamSchema) -> Result<Planned, String> {
         let arrow_schema = input.to_arrow();
@@ -137,6 +159,12 @@ impl ExpressionCompiler for Compiler {
             let planned = self.plan(tree, input)?;
             Ok(Arc::new(Computed::new(planned.physical, &planned.data_type, result.to_arrow())) as Arc<dyn Expression>)
         })
+    }
+
+    fn aggregate(&self, call: &AggregateCall) -> Result<Arc<dyn LibraryAggregate>, String> {
+        let nothing = StreamSchema::append(Vec::new());
+        let constant = |sql: &str| self.constant(sql, &nothing)?.ok_or_else(|| format!("\"{sql}\" is no constant"));
+        Ok(Arc::new(LibraryRequest::compile(call, constant)?))
     }
 }
 
@@ -260,7 +288,7 @@ fn column_type(data_type: &DataType) -> Result<LogicalType, String> {
 }
 
 /// An error's reason without DataFusion's framing.
-pub(super) fn reason(error: DataFusionError) -> String {
+pub(crate) fn reason(error: DataFusionError) -> String {
     let text = match error.find_root() {
         DataFusionError::Plan(text) | DataFusionError::Execution(text) | DataFusionError::NotImplemented(text) => text.clone(),
         DataFusionError::ArrowError(error, _) => super::evaluate::arrow_reason(error),

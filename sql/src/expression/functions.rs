@@ -18,29 +18,9 @@ use datafusion_functions_nested::planner::{FieldAccessPlanner, NestedFunctionPla
 use datafusion_sql::sqlparser::ast;
 use levada_common::types::LogicalType;
 
+use crate::library::is_aggregate;
 use levada_common::nearest::did_you_mean;
 
-/// Aggregate functions that people know from SQL, so that the message can say where they belong.
-const AGGREGATES: [&str; 18] = [
-    "count",
-    "sum",
-    "min",
-    "max",
-    "avg",
-    "mean",
-    "first",
-    "last",
-    "first_value",
-    "last_value",
-    "array_agg",
-    "string_agg",
-    "stddev",
-    "variance",
-    "median",
-    "bool_and",
-    "bool_or",
-    "approx_distinct",
-];
 /// Window functions.
 const WINDOWS: [&str; 9] = ["row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"];
 /// Functions without brackets that say who or where.
@@ -104,7 +84,7 @@ impl Functions {
                 "function \"{name}\" gives another value each time, so a job restarted after a failure would give other rows; \
                  use a column of the input"
             )),
-            None if AGGREGATES.contains(&lower.as_str()) => {
+            None if is_aggregate(&lower) => {
                 refused(format!("aggregate function \"{name}\" cannot stand in an expression; it belongs under `aggregate`"))
             }
             None if WINDOWS.contains(&lower.as_str()) => {

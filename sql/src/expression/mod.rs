@@ -13,6 +13,7 @@ mod stack;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use compiler::reason;
 pub use compiler::{Compiler, TypedExpr};
 pub(crate) use parse::{column_reference, parse, unknown_column};
 pub(crate) use stack::on_deep_stack;

@@ -6,14 +6,15 @@ use levada_common::aggregate_state::state_columns;
 use levada_common::graph::TransformNode;
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec, OperatorKind, OrderSpec, Partition, SessionGap,
-    SideOutput, WindowSpec, WindowTime,
+    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, AssignSpec, Changelog, DistinctSpec, FiringSpec,
+    OperatorKind, OrderSpec, Partition, SessionGap, SideOutput, WindowSpec, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
-use super::call::{read_call, result_type};
+use super::call::{Call, read_call, result_type};
+use super::distinct::refusal;
 use super::graph::{NewOperator, Planner};
-use super::stream::{Changes, Checked, Stream};
+use super::stream::{Checked, Stream};
 use crate::expression::{column_reference, unknown_column};
 
 pub(super) const WINDOW_START: &str = "window_start";
@@ -27,6 +28,8 @@ pub(super) struct Arguments {
     typed: Vec<Column>,
     uses: Vec<BTreeSet<String>>,
     computed: bool,
+    /// Columns of which equal values count once.
+    pub(super) distinct: Vec<String>,
 }
 
 impl Arguments {
@@ -67,10 +70,13 @@ impl Planner<'_> {
         wanted: Option<u32>,
     ) -> Option<Stream> {
         let path = format!("transforms.{}", node.uid);
-        if stream.schema.changelog {
-            let what = if node.window.is_some() { "a window" } else { "an aggregate" };
-            let message = format!("{what} over a changelog would count updates as rows; give the aggregate before it a window");
-            self.error(format!("{path}.{}", if node.window.is_some() { "window" } else { "aggregate" }), message);
+        if stream.schema.changelog && node.window.is_some() {
+            let message = "a window over a changelog would count updates as rows; give the aggregate before it a window";
+            self.error(format!("{path}.window"), message);
+            return None;
+        }
+        if let Err(reason) = self.ask_for_replaced(&mut stream) {
+            self.error(format!("{path}.inputs"), reason);
             return None;
         }
         let errors = self.errors.0.len();
@@ -88,7 +94,7 @@ impl Planner<'_> {
             keys.iter().filter(|key| stream.unknown.contains(&key.name)).map(|key| key.name.clone()).collect();
         let mut planned = Vec::new();
         for (name, sql) in calls {
-            match self.call(&format!("{path}.aggregate.{name}"), name, sql, &stream, &mut arguments) {
+            match self.call((&format!("{path}.aggregate.{name}"), &window), name, sql, &stream, &mut arguments) {
                 Some(call) => planned.push(call),
                 None => {
                     unknown.insert(name.clone());
@@ -98,17 +104,21 @@ impl Planner<'_> {
         }
         let changes = self.changes(node, &keys, &window, firing.as_ref());
         let output = aggregate_output(&keys, (&window, &node.window_time), &planned, changes.is_some());
-        self.check_outputs(node, &keys, &window, &planned);
+        let spec = AggregateSpec {
+            keys: keys.iter().map(|key| key.name.clone()).collect(),
+            window: window.clone(),
+            time: node.window_time.clone(),
+            phase: AggregatePhase::Single,
+            calls: planned,
+            changelog_full: node.changelog_full,
+            firing,
+            takes_changes: stream.schema.changelog,
+        };
+        self.check_outputs(node, &keys, &spec);
+        if !arguments.distinct.is_empty() {
+            self.check_distinct(node, &spec);
+        }
         if self.errors.0.len() == errors && unknown.is_empty() {
-            let spec = AggregateSpec {
-                keys: keys.iter().map(|key| key.name.clone()).collect(),
-                window: window.clone(),
-                time: node.window_time.clone(),
-                phase: AggregatePhase::Single,
-                calls: planned,
-                changelog_full: node.changelog_full,
-                firing,
-            };
             self.push_aggregate(node, &mut stream, spec, arguments, output.clone(), wanted);
             if let Some(late) = late {
                 let late = Stream { partitioned_by: stream.partitioned_by.clone(), single: stream.single, ..late };
@@ -144,7 +154,14 @@ impl Planner<'_> {
     }
 
     /// Plans one call; `None` where it is wrong or of unknown type.
-    fn call(&mut self, path: &str, name: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<AggregateCall> {
+    fn call(
+        &mut self,
+        (path, window): (&str, &WindowSpec),
+        name: &str,
+        sql: &str,
+        stream: &Stream,
+        arguments: &mut Arguments,
+    ) -> Option<AggregateCall> {
         let schema = stream.schema.clone();
         let call = match read_call(sql, |name| schema.column(name).is_some()) {
             Ok(call) => call,
@@ -153,19 +170,26 @@ impl Planner<'_> {
                 return None;
             }
         };
+        if let Some(reason) = refusal(&call, window, stream.schema.changelog) {
+            self.error(path, reason);
+            return None;
+        }
+        if let Some(filter) = &call.filter {
+            self.check_condition(path, filter, stream)?;
+        }
+        if let Some((function, sqls)) = &call.library {
+            let request = self.library_request(path, (function, sqls), &call, stream, arguments)?;
+            return request.plan(name).map_err(|reason| self.error(path, reason)).ok();
+        }
         let argument = match &call.argument {
             Some(argument) => Some(self.argument(path, argument, stream, arguments)?),
             None => None,
         };
-        let mut order = Vec::new();
-        for (sql, descending) in &call.order {
-            let column = self.argument(path, sql, stream, arguments)?;
-            if matches!(column.ty, LogicalType::List(_) | LogicalType::Struct(_)) {
-                self.error(path, format!("cannot order by \"{sql}\", which is {}", column.ty));
-                return None;
-            }
-            order.push(OrderSpec { column: column.name, ty: column.ty, nullable: column.nullable, descending: *descending });
-        }
+        let argument = match argument {
+            Some(column) if call.distinct => Some(self.told_apart(path, column, arguments)?),
+            argument => argument,
+        };
+        let order = self.call_order(path, &call, stream, arguments)?;
         let result = match result_type(call.function, argument.as_ref().map(|column| &column.ty)) {
             Ok(result) => result,
             Err(reason) => {
@@ -176,7 +200,27 @@ impl Planner<'_> {
         let argument_nullable = argument.as_ref().is_some_and(|column| column.nullable);
         let (argument, argument_type) = argument.map(|column| (column.name, column.ty)).unzip();
         let (name, function) = (name.into(), call.function);
-        Some(AggregateCall { name, function, argument, argument_type, argument_nullable, order, result })
+        Some(AggregateCall { name, function, argument, argument_type, argument_nullable, order, result, library: None })
+    }
+
+    /// The order of a call's rows.
+    pub(super) fn call_order(
+        &mut self,
+        path: &str,
+        call: &Call,
+        stream: &Stream,
+        arguments: &mut Arguments,
+    ) -> Option<Vec<OrderSpec>> {
+        let mut order = Vec::new();
+        for (sql, descending) in &call.order {
+            let column = self.argument(path, sql, stream, arguments)?;
+            if matches!(column.ty, LogicalType::List(_) | LogicalType::Struct(_)) {
+                self.error(path, format!("cannot order by \"{sql}\", which is {}", column.ty));
+                return None;
+            }
+            order.push(OrderSpec { column: column.name, ty: column.ty, nullable: column.nullable, descending: *descending });
+        }
+        Some(order)
     }
 
     pub(super) fn argument(&mut self, path: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<Column> {
@@ -198,7 +242,8 @@ impl Planner<'_> {
     }
 
     /// Output columns have names of their own, and so do the columns of partial states.
-    fn check_outputs(&mut self, node: &TransformNode, keys: &[Column], window: &WindowSpec, calls: &[AggregateCall]) {
+    fn check_outputs(&mut self, node: &TransformNode, keys: &[Column], spec: &AggregateSpec) {
+        let (window, calls) = (&spec.window, &spec.calls);
         let mut taken: Vec<(String, &str)> = keys.iter().map(|key| (key.name.clone(), "a key")).collect();
         if window.is_windowed() {
             for name in [WINDOW_START, WINDOW_END, WINDOW_TIME] {
@@ -210,7 +255,7 @@ impl Planner<'_> {
                 taken.push((name.to_string(), "a column of the window"));
             }
         }
-        let states = state_columns(calls);
+        let states = state_columns(&spec.kept_calls());
         for call in calls {
             let path = format!("transforms.{}.aggregate.{}", node.uid, call.name);
             if let Some((_, what)) = taken.iter().find(|(name, _)| *name == call.name) {
@@ -224,6 +269,11 @@ impl Planner<'_> {
                     format!("\"{}\" is what a window's own state is called; give the result another name", call.name),
                 );
                 continue;
+            }
+            if spec.takes_changes && states.iter().filter(|state| state.name == call.name).count() > 1 {
+                let message =
+                    format!("\"{}\" is the name of what is kept over a changelog; give the result another name", call.name);
+                self.error(path.clone(), message);
             }
             for state in state_columns(std::slice::from_ref(call)).into_iter().filter(|state| state.name != call.name) {
                 let is_taken = keys.iter().any(|key| key.name == state.name)
@@ -240,7 +290,7 @@ impl Planner<'_> {
         &mut self,
         node: &TransformNode,
         stream: &mut Stream,
-        spec: AggregateSpec,
+        mut spec: AggregateSpec,
         arguments: Arguments,
         output: StreamSchema,
         wanted: Option<u32>,
@@ -249,32 +299,48 @@ impl Planner<'_> {
         let parallelism = if keyed { wanted.unwrap_or(self.settings.parallelism) } else { 1 };
         let in_place =
             stream.parallelism == parallelism && (parallelism == 1 || stream.partitioned_by.as_ref() == Some(&spec.keys));
+        let distinct = arguments.distinct.clone();
         if arguments.computed {
             self.push_arguments(node, stream, arguments);
         }
         // A count window takes rows in the order of their arrival, and a session by the clock their gaps: states of several rows
-        // have neither. Late rows are known where windows fire, and must be rows there.
+        // have neither. Late rows are known where windows fire, and must be rows there; and rows that are told apart, or taken back,
+        // go whole over the exchange too.
         let reads_late = spec.window.is_windowed() && self.outputs.is_read(&node.uid, SideOutput::LATE);
-        let takes_rows = match spec.window {
+        let needs_rows = match spec.window {
             WindowSpec::Count { .. } => true,
             WindowSpec::Session { gap: SessionGap::Column { .. } } => spec.time.processing || reads_late,
             _ => reads_late,
         };
-        let has_partial = !in_place && !takes_rows;
-        if has_partial {
+        let takes_rows = in_place || needs_rows || spec.takes_changes || !distinct.is_empty();
+        if !takes_rows {
             let partial = AggregateSpec { phase: AggregatePhase::Partial, ..spec.clone() };
             let states = partial_output(&stream.schema, &partial);
             let before = stream.parallelism;
             self.push_operator(stream, aggregate_operator(node, partial, states), Partition::Forward, before);
         }
-        let partition = match (in_place, keyed) {
+        let mut partition = match (in_place, keyed) {
             (true, _) => Partition::Forward,
             (false, true) => Partition::Hash { columns: spec.keys.clone() },
             (false, false) => Partition::Rebalance,
         };
         stream.partitioned_by = keyed.then(|| spec.keys.clone());
         stream.single = !keyed;
-        let phase = if has_partial { AggregatePhase::Final } else { AggregatePhase::Single };
+        self.warn_of_heap(node, &spec, &distinct);
+        if !distinct.is_empty() {
+            if spec.window.overlaps() {
+                // Distinct values of a window are not those of its slices added up.
+                let window = std::mem::replace(&mut spec.window, WindowSpec::Same);
+                let time = std::mem::take(&mut spec.time);
+                self.push_assign(node, stream, AssignSpec { window, time }, (partition, parallelism));
+                partition = Partition::Forward;
+            }
+            let (keys, window, time) = (spec.keys.clone(), spec.window.clone(), spec.time.clone());
+            let values = DistinctSpec { keys, window, time, values: distinct };
+            self.push_distinct(node, stream, values, (partition, parallelism));
+            partition = Partition::Forward;
+        }
+        let phase = if takes_rows { AggregatePhase::Single } else { AggregatePhase::Final };
         self.push_operator(stream, aggregate_operator(node, AggregateSpec { phase, ..spec }, output), partition, parallelism);
     }
 
@@ -285,7 +351,7 @@ impl Planner<'_> {
             uid: node.uid.clone(),
             clause: "aggregate",
             kind: OperatorKind::Project { columns: arguments.columns, unnest: None },
-            output: StreamSchema { columns: arguments.typed, event_time, changelog: false },
+            output: StreamSchema { columns: arguments.typed, event_time, changelog: stream.schema.changelog },
             uses: arguments.uses,
             bad_records: node.bad_records,
         };
@@ -295,7 +361,7 @@ impl Planner<'_> {
 }
 
 /// What is known of the stream that an aggregation gives.
-fn describe_output(node: &TransformNode, stream: &mut Stream, window: &WindowSpec, changes: Option<Changes>) {
+fn describe_output(node: &TransformNode, stream: &mut Stream, window: &WindowSpec, changes: Option<Changelog>) {
     let running = *window == WindowSpec::Running;
     stream.changes = changes;
     stream.windowed = window.is_windowed() && !node.window_time.processing;
@@ -315,16 +381,7 @@ fn aggregate_operator(node: &TransformNode, spec: AggregateSpec, output: StreamS
 
 /// Stands for a call that is wrong, so that what reads its column is checked all the same.
 fn placeholder(name: &str) -> AggregateCall {
-    let function = AggregateFunction::Count;
-    AggregateCall {
-        name: name.into(),
-        function,
-        argument: None,
-        argument_type: None,
-        argument_nullable: true,
-        order: Vec::new(),
-        result: LogicalType::Int64,
-    }
+    AggregateCall { argument_nullable: true, ..AggregateCall::count(name) }
 }
 
 /// Keys, the window's columns, results.

@@ -3,20 +3,25 @@
 use std::collections::BTreeSet;
 
 use levada_common::graph::TransformNode;
-use levada_common::plan::{OperatorKind, Partition};
+use levada_common::plan::{Changelog, OperatorKind, Partition};
 use levada_common::types::LogicalType;
 
 use super::graph::{NewOperator, Planner};
-use super::stream::{Changes, Checked, Stream};
+use super::stream::{Checked, Stream};
 
 impl Planner<'_> {
     /// Puts a filter behind `stream`.
     pub(super) fn add_filter(&mut self, node: &TransformNode, clause: &'static str, predicate: &str, stream: &mut Stream) {
-        let Some(columns) = self.condition(&format!("transforms.{}.{clause}", node.uid), predicate, stream) else { return };
+        let path = format!("transforms.{}.{clause}", node.uid);
+        let Some(columns) = self.condition(&path, predicate, stream) else { return };
+        let parts_updates = stream.changes.as_ref().is_some_and(|changes| may_part(changes, &columns));
+        if parts_updates && let Err(reason) = self.ask_for_replaced(stream) {
+            return self.error(path, reason);
+        }
         let operator = NewOperator {
             uid: node.uid.clone(),
             clause,
-            kind: OperatorKind::Filter { predicate: predicate.to_string() },
+            kind: OperatorKind::Filter { predicate: predicate.to_string(), parts_updates },
             output: stream.schema.clone(),
             uses: vec![columns.into_iter().collect::<BTreeSet<_>>()],
             bad_records: node.bad_records,
@@ -39,21 +44,11 @@ impl Planner<'_> {
             self.error(path, format!("the condition is {}, not BOOLEAN", typed.ty));
             return None;
         }
-        if let Some(reason) = stream.changes.as_ref().and_then(|changes| misleads(changes, &typed.columns)) {
-            self.error(path, reason);
-            return None;
-        }
         Some(typed.columns)
     }
 }
 
-/// Why a filter on these columns would mislead: an update that no longer passes would leave the row before it in place.
-fn misleads(changes: &Changes, columns: &[String]) -> Option<String> {
-    let changing = columns.iter().find(|column| !changes.key.contains(column))?;
-    (!changes.full).then(|| {
-        format!(
-            "the input is a changelog, and an update whose \"{changing}\" no longer passes would leave the old row in place; \
-             filter by its key, or set `changelog: full` on the aggregate"
-        )
-    })
+/// Whether a filter on these columns may let one row of an update pass and not the other.
+pub(super) fn may_part(changes: &Changelog, columns: &[String]) -> bool {
+    columns.iter().any(|column| !changes.key.contains(column))
 }

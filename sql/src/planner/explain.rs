@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use levada_common::plan::{
-    AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Edge, Evict, FiringSpec, FutureBound, FutureRows, JobSettings,
-    JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec, ProcessWindow, RestartSettings,
-    SessionGap, SplitBranch, TimeFormat, TopSpec, TopWindow, Trigger, Vertex, WatermarkRule, WatermarkSpec, WindowSpec,
-    WindowTime,
+    AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Changelog, Edge, Evict, FiringSpec, FutureBound, FutureRows,
+    JobSettings, JoinScope, JoinSide, JoinSpec, LibraryArgument, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec,
+    ProcessWindow, RestartSettings, SessionGap, SplitBranch, TimeFormat, TopSpec, TopWindow, Trigger, Vertex, WatermarkRule,
+    WatermarkSpec, WindowSpec, WindowTime,
 };
 use levada_common::types::StreamSchema;
 
@@ -60,7 +60,7 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
         writeln!(out, "  source \"{}\": {}", source.uid, source.connector)?;
         writeln!(out, "     {}", stream(&source.schema))?;
     }
-    for operator in &vertex.operators {
+    for (at, operator) in vertex.operators.iter().enumerate() {
         writeln!(out, "  {} of \"{}\": {}", clause(operator), operator.uid, kind(&operator.kind))?;
         if operator.output != operator.input {
             writeln!(out, "     {}", stream(&operator.output))?;
@@ -70,7 +70,13 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
         }
         match &operator.kind {
             OperatorKind::Aggregate(spec) => {
-                if let Some(state) = spec.state_name() {
+                let counted = spec.counted().into_iter().map(|counted| counted.state);
+                for state in spec.state_name().map(String::from).into_iter().chain(counted) {
+                    writeln!(out, "     state \"{state}\"")?;
+                }
+            }
+            OperatorKind::Distinct(_) => {
+                for state in operator.state_names() {
                     writeln!(out, "     state \"{state}\"")?;
                 }
             }
@@ -85,6 +91,10 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
                 writeln!(out, "     states \"{left}\", \"{right}\"")?;
             }
             _ => {}
+        }
+        let is_last = vertex.operators.get(at + 1).is_none_or(|next| next.uid != operator.uid);
+        if let Some(changes) = plan.changelogs.get(&operator.uid).filter(|_| is_last && operator.output.changelog) {
+            writeln!(out, "     changes {}", changelog(changes))?;
         }
     }
     if let Some(sink) = &vertex.sink {
@@ -114,6 +124,13 @@ fn stream(schema: &StreamSchema) -> String {
     format!("({}) {kind}{time}", columns.join(", "))
 }
 
+fn changelog(changes: &Changelog) -> String {
+    let replaced = if changes.full { ", with the rows that they replace" } else { "" };
+    let several = if changes.unique { "" } else { ", several rows of a key" };
+    let key = if changes.key.is_empty() { "without key".into() } else { keys(&changes.key) };
+    format!("{key}{several}{replaced}")
+}
+
 fn clause(operator: &OperatorSpec) -> String {
     match &operator.kind {
         OperatorKind::Aggregate(AggregateSpec { phase: AggregatePhase::Partial, .. }) => format!("partial {}", operator.clause),
@@ -125,13 +142,17 @@ fn clause(operator: &OperatorSpec) -> String {
 fn kind(kind: &OperatorKind) -> String {
     match kind {
         OperatorKind::Watermark(spec) => watermark(spec),
-        OperatorKind::Filter { predicate } => predicate.clone(),
+        OperatorKind::Filter { predicate, .. } => predicate.clone(),
         OperatorKind::Project { columns, unnest } => {
             let columns = columns.iter().enumerate().map(|(at, (name, sql))| match unnest {
                 Some(unnest) if *unnest == at => format!("{name}: unnest({sql})"),
                 _ => format!("{name}: {sql}"),
             });
             columns.collect::<Vec<_>>().join(", ")
+        }
+        OperatorKind::Assign(spec) => format!("each row for each of its windows, {}", window(&spec.window)),
+        OperatorKind::Distinct(spec) => {
+            format!("each {} once, {}, {}", spec.values.join(", "), window(&spec.window), keys(&spec.keys))
         }
         OperatorKind::Aggregate(spec) => aggregate(spec),
         OperatorKind::Process(spec) => process(spec),
@@ -157,7 +178,7 @@ fn join(spec: &JoinSpec) -> String {
 }
 
 fn top(spec: &TopSpec) -> String {
-    let keys = if spec.keys.is_empty() { "no key".into() } else { format!("by {}", spec.keys.join(", ")) };
+    let keys = keys(&spec.keys);
     let order = spec.order.iter().map(|by| format!("{}{}", by.column, if by.descending { " desc" } else { "" }));
     let arrival = if spec.newest_wins { "arrival desc" } else { "arrival" };
     let order: Vec<String> = order.chain([arrival.to_string()]).collect();
@@ -218,8 +239,7 @@ fn watermark(spec: &WatermarkSpec) -> String {
 }
 
 fn process(spec: &ProcessSpec) -> String {
-    let keys: Vec<&str> = spec.keys.iter().map(|key| key.name.as_str()).collect();
-    let keys = if keys.is_empty() { "no key".into() } else { format!("by {}", keys.join(", ")) };
+    let keys = keys(&spec.keys.iter().map(|key| key.name.clone()).collect::<Vec<_>>());
     let of_window = |process: &ProcessWindow| {
         let evict = match process.evict {
             None => String::new(),
@@ -234,9 +254,14 @@ fn process(spec: &ProcessSpec) -> String {
 
 fn aggregate(spec: &AggregateSpec) -> String {
     let window = window(&spec.window) + &window_time(&spec.time) + &spec.firing.as_ref().map(firing).unwrap_or_default();
-    let keys = if spec.keys.is_empty() { "no key".into() } else { format!("by {}", spec.keys.join(", ")) };
+    let keys = keys(&spec.keys);
+    let changes = if spec.takes_changes { " over changes" } else { "" };
     let calls: Vec<String> = spec.calls.iter().map(call).collect();
-    format!("{window}, {keys}: {}", calls.join(", "))
+    format!("{window}{changes}, {keys}: {}", calls.join(", "))
+}
+
+fn keys(keys: &[String]) -> String {
+    if keys.is_empty() { "no key".into() } else { format!("by {}", keys.join(", ")) }
 }
 
 fn firing(firing: &FiringSpec) -> String {
@@ -283,7 +308,13 @@ fn call(call: &AggregateCall) -> String {
     let order: Vec<String> =
         call.order.iter().map(|order| format!("{}{}", order.column, if order.descending { " desc" } else { "" })).collect();
     let order = if order.is_empty() { String::new() } else { format!(" order by {}", order.join(", ")) };
-    format!("{}: {}({}{order})", call.name, call.function.name(), call.argument.as_deref().unwrap_or("*"))
+    let Some(library) = &call.library else {
+        return format!("{}: {}({}{order})", call.name, call.function.name(), call.argument.as_deref().unwrap_or("*"));
+    };
+    let arguments: Vec<&str> = library.arguments.iter().map(LibraryArgument::text).collect();
+    let distinct = if library.distinct { "distinct " } else { "" };
+    let filter = library.filter.as_ref().map(|filter| format!(" where {filter}")).unwrap_or_default();
+    format!("{}: {}({distinct}{}{order}{filter})", call.name, library.function, arguments.join(", "))
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

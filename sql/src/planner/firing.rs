@@ -1,12 +1,11 @@
 //! When the window of an aggregation gives results, and what its output is then: rows, or changes of rows.
 
 use levada_common::graph::TransformNode;
-use levada_common::plan::{FiringSpec, WindowSpec};
+use levada_common::plan::{Changelog, FiringSpec, WindowSpec};
 use levada_common::types::Column;
 
 use super::aggregate::{WINDOW_END, WINDOW_START};
 use super::graph::Planner;
-use super::stream::Changes;
 
 /// Windows of one row that are no cause for a warning.
 const OVERLAP_MAX: i64 = 100;
@@ -73,7 +72,7 @@ impl Planner<'_> {
         keys: &[Column],
         window: &WindowSpec,
         firing: Option<&FiringSpec>,
-    ) -> Option<Changes> {
+    ) -> Option<Changelog> {
         let is_changelog = firing.map_or(*window == WindowSpec::Running, |firing| firing.accumulate);
         let bounds: &[&str] = match window {
             WindowSpec::Running | WindowSpec::Global | WindowSpec::Count { .. } => &[],
@@ -82,6 +81,6 @@ impl Planner<'_> {
             _ => &[WINDOW_START, WINDOW_END],
         };
         let key = keys.iter().map(|key| key.name.clone()).chain(bounds.iter().map(|name| (*name).to_owned()));
-        is_changelog.then(|| Changes { key: key.collect(), full: node.changelog_full, unique: true })
+        is_changelog.then(|| Changelog { key: key.collect(), full: node.changelog_full, unique: true })
     }
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use levada_common::graph::{GraphJoin, GraphWindow, TransformNode};
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    BackendKind, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, WindowTime,
+    BackendKind, Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition,
+    WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::graph::Planner;
-use super::stream::{Changes, Stage, StageKind, Stream};
+use super::stream::{Stage, StageKind, Stream};
 use super::window::{NO_WINDOW, why_no_window};
 use crate::expression::unknown_column;
 
@@ -350,12 +351,12 @@ fn is_changelog(spec: &JoinSpec, left: &Stream, right: &Stream) -> bool {
 }
 
 /// How the output's changes are matched. They have a key of their own where each left row goes out once at most.
-fn changes(spec: &JoinSpec, output: &StreamSchema) -> Option<Changes> {
+fn changes(spec: &JoinSpec, output: &StreamSchema) -> Option<Changelog> {
     let JoinScope::Standing { left_unique, right_unique, .. } = &spec.scope else { return None };
     let is_single = right_unique.as_ref().is_some_and(|unique| unique.iter().all(|name| spec.right_keys.contains(name)));
     let key = left_unique.as_ref().filter(|_| !spec.kind.keeps_right() && (is_single || !spec.kind.gives_pairs()));
     let unique = key.is_some();
-    output.changelog.then(|| Changes { key: key.unwrap_or(&spec.left_keys).clone(), full: true, unique })
+    output.changelog.then(|| Changelog { key: key.unwrap_or(&spec.left_keys).clone(), full: true, unique })
 }
 
 /// Whether the output's `window_start` and `window_end` are those of a window.

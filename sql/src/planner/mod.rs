@@ -6,8 +6,10 @@
 
 mod aggregate;
 mod call;
+mod changes;
 mod clauses;
 mod cut;
+mod distinct;
 mod explain;
 mod firing;
 mod graph;
@@ -72,13 +74,15 @@ fn is_at_or_below(path: &str, place: &str) -> bool {
 pub fn plan(graph: &JobGraph, declarations: &Declarations, overrides: &PlanOverrides) -> Result<Plan, GraphErrors> {
     let mut planner = graph::Planner::new(graph, declarations, overrides);
     planner.add_nodes();
-    let graph::Planner { settings, stages, mut errors, warnings, max_parallelism, .. } = planner;
+    let graph::Planner { settings, stages, streams, mut errors, warnings, max_parallelism, .. } = planner;
     if !errors.0.is_empty() {
         errors.0.sort_by_key(|error| error.line);
         return Err(errors);
     }
+    let changes = |(uid, stream): (_, Option<stream::Stream>)| Some((uid, stream?.changes?));
+    let changelogs = streams.into_iter().filter_map(changes).collect();
     let mut stages = cut::read(stages);
     prune::prune(&mut stages);
     let (vertices, edges) = cut::cut(stages);
-    Ok(Plan { version: PLAN_VERSION, name: graph.name.clone(), settings, max_parallelism, vertices, edges, warnings })
+    Ok(Plan { version: PLAN_VERSION, name: graph.name.clone(), settings, max_parallelism, vertices, edges, warnings, changelogs })
 }

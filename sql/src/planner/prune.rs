@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use levada_common::plan::{
-    AggregatePhase, AggregateSpec, JoinSide, OperatorKind, OperatorSpec, ProcessSpec, SessionGap, TopSpec, TopWindow, WindowSpec,
+    AggregateCall, AggregatePhase, AggregateSpec, AssignSpec, DistinctSpec, JoinSide, OperatorKind, OperatorSpec, ProcessSpec,
+    SessionGap, TopSpec, TopWindow, WindowSpec,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
@@ -62,10 +63,21 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             OperatorKind::Watermark(spec) => {
                 read.into_iter().chain([spec.column.clone()]).chain(stage.uses.iter().flatten().cloned()).collect()
             }
+            OperatorKind::Assign(_) => {
+                let read = read.into_iter().filter(|name| !AssignSpec::COLUMNS.contains(&name.as_str()));
+                read.chain(input.event_time.clone()).collect()
+            }
+            OperatorKind::Distinct(spec) => {
+                let is_marked = |name: &String| spec.values.iter().any(|value| DistinctSpec::output_name(value) == *name);
+                let read = read.into_iter().filter(|name| !is_marked(name));
+                read.chain(spec.keys.iter().chain(&spec.values).cloned())
+                    .chain(window_reads(&spec.window, spec.window.is_over_time(), input))
+                    .collect()
+            }
             OperatorKind::Aggregate(spec) => aggregate_reads(spec, input),
             OperatorKind::Process(spec) => {
                 let columns = spec.keys.iter().chain(&spec.function.inputs).map(|column| column.name.clone());
-                columns.chain(input.event_time.clone()).chain(window_reads(spec)).collect()
+                columns.chain(input.event_time.clone()).chain(process_window_reads(spec)).collect()
             }
             OperatorKind::Top(spec) => {
                 let order = spec.order.iter().map(|by| &by.column);
@@ -149,14 +161,16 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
     if spec.phase == AggregatePhase::Final {
         return input.columns.iter().map(|column| column.name.clone()).collect();
     }
-    let calls = spec.calls.iter();
-    let arguments = calls.flat_map(|call| call.argument.iter().chain(call.order.iter().map(|order| &order.column)));
-    let mut read: BTreeSet<String> = spec.keys.iter().chain(arguments).cloned().collect();
-    if spec.is_over_event_time() {
-        read.extend(input.event_time.clone());
-    }
-    match &spec.window {
-        WindowSpec::Session { gap: SessionGap::Column { name } } => read.extend([name.clone()]),
+    let arguments = spec.calls.iter().flat_map(AggregateCall::reads);
+    let windows = window_reads(&spec.window, spec.is_over_event_time(), input);
+    spec.keys.iter().chain(arguments).cloned().chain(windows).collect()
+}
+
+/// What makes the windows of rows.
+fn window_reads(window: &WindowSpec, is_over_event_time: bool, input: &StreamSchema) -> Vec<String> {
+    let mut read: Vec<String> = input.event_time.iter().filter(|_| is_over_event_time).cloned().collect();
+    match window {
+        WindowSpec::Session { gap: SessionGap::Column { name } } => read.push(name.clone()),
         WindowSpec::Same => read.extend(["window_start".into(), "window_end".into()]),
         _ => {}
     }
@@ -164,7 +178,7 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
 }
 
 /// What a function in windows reads of each input for them.
-fn window_reads(spec: &ProcessSpec) -> Vec<String> {
+fn process_window_reads(spec: &ProcessSpec) -> Vec<String> {
     let same = spec.window.as_ref().is_some_and(|window| window.window == WindowSpec::Same);
     [WINDOW_START, WINDOW_END].into_iter().filter(|_| same).map(String::from).collect()
 }
@@ -173,7 +187,7 @@ fn window_reads(spec: &ProcessSpec) -> Vec<String> {
 fn second_reads(stage: &Stage) -> BTreeSet<String> {
     match &stage.kind {
         StageKind::Operator(OperatorSpec { kind: OperatorKind::Process(spec), .. }) => {
-            let window = window_reads(spec);
+            let window = process_window_reads(spec);
             let keys = spec.second.iter().flat_map(|second| second.keys.iter().chain(&second.schema.event_time)).cloned();
             let declared = spec.function.broadcast.iter().chain(&spec.function.second).flatten();
             declared.map(|column| column.name.clone()).chain(keys).chain(window).collect()
@@ -210,6 +224,8 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
             match &operator.kind {
                 OperatorKind::Filter { .. } | OperatorKind::Split { .. } => operator.output = input.clone(),
                 OperatorKind::Watermark(spec) => operator.output = spec.output(&input),
+                OperatorKind::Assign(spec) => operator.output = spec.output(&input),
+                OperatorKind::Distinct(spec) => operator.output = spec.output(&input),
                 OperatorKind::Project { .. } | OperatorKind::Join(_) => {
                     let columns = &operator.output.columns;
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));

@@ -102,21 +102,18 @@ impl Planner<'_> {
         selection.uses.push(uses);
     }
 
-    /// On a changelog the key must stay, or an update cannot be matched to the row that it replaces.
+    /// On a changelog without its key an update can be matched to the row that it replaces only where that comes too.
     fn check_changes(&mut self, path: &str, stream: &mut Stream, selection: &Selection) {
         let Some(changes) = &mut stream.changes else { return };
         if selection.unnest.is_some() {
             return self.error(path, "unnest over a changelog would leave the elements of replaced lists in place");
         }
-        let lost: Vec<&String> = changes.key.iter().filter(|key| !selection.renamed.contains_key(*key)).collect();
-        if let Some(key) = lost.first().filter(|_| !changes.full) {
-            let message = format!(
-                "the input is a changelog, and without its key \"{key}\" an update cannot be matched to the row that it replaces; \
-                 select it unchanged, or set `changelog: full` on the aggregate"
-            );
-            return self.error(path, message);
+        let keeps_key = changes.key.iter().all(|key| selection.renamed.contains_key(key));
+        if !keeps_key && let Err(reason) = self.ask_for_replaced(stream) {
+            return self.error(path, reason);
         }
-        changes.unique &= lost.is_empty();
+        let Some(changes) = &mut stream.changes else { return };
+        changes.unique &= keeps_key;
         changes.key = changes.key.iter().filter_map(|key| selection.renamed.get(key).cloned()).collect();
     }
 

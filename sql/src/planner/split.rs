@@ -3,6 +3,7 @@
 use levada_common::graph::TransformNode;
 use levada_common::plan::{OperatorKind, Partition, SplitBranch};
 
+use super::clauses::may_part;
 use super::graph::{NewOperator, Planner};
 use super::stream::Stream;
 
@@ -14,6 +15,12 @@ impl Planner<'_> {
         let mut uses = Vec::new();
         for (output, sql) in branches {
             if let Some(columns) = sql.as_ref().and_then(|sql| self.condition(&format!("{path}.{output}"), sql, stream)) {
+                let alone = stream.changes.as_ref().filter(|changes| !changes.full && may_part(changes, &columns));
+                if alone.is_some() {
+                    let message = "the input is a changelog, and an update that goes to another output would leave the old row in place; \
+                                   split by its key, or set `changelog: full` on the aggregate";
+                    self.error(format!("{path}.{output}"), message);
+                }
                 uses.push(columns.into_iter().collect());
             }
         }

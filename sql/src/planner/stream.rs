@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use levada_common::ids::Uid;
-use levada_common::plan::{OperatorSpec, Partition, SideOutput, SinkSpec, SourceSpec};
+use levada_common::plan::{Changelog, OperatorSpec, Partition, SideOutput, SinkSpec, SourceSpec};
 use levada_common::types::StreamSchema;
 
 use crate::expression::{Compiler, TypedExpr};
@@ -90,24 +90,13 @@ pub(super) struct Stream {
     /// The columns by whose key group rows are spread over the instances, in key order.
     pub(super) partitioned_by: Option<Vec<String>>,
     /// On a changelog: how changes are matched.
-    pub(super) changes: Option<Changes>,
+    pub(super) changes: Option<Changelog>,
     /// Whether `window_start` and `window_end` are those of a window.
     pub(super) windowed: bool,
     /// Why there is no event time, for the message of a window that needs it; `None` where an error said so already.
     pub(super) no_event_time: Option<String>,
     /// Whether its input ends.
     pub(super) bounded: bool,
-}
-
-/// How the changes of a changelog are matched.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Changes {
-    /// The columns whose values an update shares with the row that it replaces.
-    pub(super) key: Vec<String>,
-    /// Whether the replaced row comes too (`-U`).
-    pub(super) full: bool,
-    /// Whether at most one row of a key stands at a time.
-    pub(super) unique: bool,
 }
 
 /// What is known of an expression.

@@ -1,12 +1,12 @@
 //! Top-N, running or of each window, and deduplication: keys, order, what the output's changes are.
 
 use levada_common::graph::{GraphDeduplicate, GraphTop, GraphWindow, TransformNode};
-use levada_common::plan::{BackendKind, OperatorKind, OrderSpec, Partition, SideOutput, TopSpec, TopWindow};
+use levada_common::plan::{BackendKind, Changelog, OperatorKind, OrderSpec, Partition, SideOutput, TopSpec, TopWindow};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::graph::{NewOperator, Planner};
-use super::stream::{Changes, Stream};
+use super::stream::Stream;
 use crate::expression::unknown_column;
 
 impl Planner<'_> {
@@ -107,7 +107,7 @@ impl Planner<'_> {
         if spec.is_changelog() {
             let key = spec.keys.iter().cloned().chain(spec.place.clone()).collect();
             let unique = spec.place.is_some() || spec.limit == 1;
-            stream.changes = Some(Changes { key, full: spec.is_full(), unique });
+            stream.changes = Some(Changelog { key, full: spec.is_full(), unique });
             stream.no_event_time = Some(format!("transform \"{}\" gives changes, which have no event time", node.uid));
             stream.windowed = false;
         }

@@ -38,6 +38,18 @@ pub enum EngineError {
         /// The key, as text.
         key: String,
     },
+    /// A library cannot aggregate rows.
+    #[error("node \"{uid}\": {function} \"{column}\" cannot be computed: {reason}")]
+    LibraryAggregate {
+        /// The node.
+        uid: Uid,
+        /// The function.
+        function: String,
+        /// The output column.
+        column: String,
+        /// Why.
+        reason: String,
+    },
     /// An Arrow kernel failed where the plan says that it cannot.
     #[error("node \"{uid}\" ({clause}): an Arrow kernel failed")]
     Kernel {
@@ -160,7 +172,7 @@ pub enum EngineError {
 impl Faulty for EngineError {
     fn fault(&self) -> Fault {
         match self {
-            Self::BadRecord { .. } | Self::AggregateOverflow { .. } => Fault::User,
+            Self::BadRecord { .. } | Self::AggregateOverflow { .. } | Self::LibraryAggregate { .. } => Fault::User,
             Self::Connector { fault, .. } => *fault,
             Self::Function { source, .. } => source.fault(),
             Self::Store { source, .. } => source.fault(),
@@ -173,6 +185,7 @@ impl Faulty for EngineError {
     fn retry(&self) -> Retry {
         match self {
             Self::BadRecord { .. } | Self::AggregateOverflow { .. } | Self::Restore { .. } => Retry::Never,
+            Self::LibraryAggregate { .. } => Retry::Never,
             Self::Connector { retry, .. } => *retry,
             Self::Function { source, .. } => source.retry(),
             Self::Store { source, .. } => source.retry(),

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
+use levada_common::plan::AggregateCall;
 use levada_common::types::{LogicalType, StreamSchema};
+
+use crate::aggregate::LibraryAggregate;
 
 /// A compiled expression.
 ///
@@ -25,4 +28,11 @@ pub trait ExpressionCompiler: Send + Sync {
     ///
     /// Errors: the reason as text. Cannot happen for a plan that was checked by the same version.
     fn compile(&self, sql: &str, input: &StreamSchema, result: &LogicalType) -> Result<Arc<dyn Expression>, String>;
+
+    /// Makes the aggregate of a call that the engine leaves to a library.
+    ///
+    /// Errors: the reason as text, as for `compile`; here, that there is no library.
+    fn aggregate(&self, call: &AggregateCall) -> Result<Arc<dyn LibraryAggregate>, String> {
+        Err(format!("there is no library that has \"{}\"", call.function_name()))
+    }
 }

@@ -28,6 +28,7 @@ pub fn plan(faults: &Faults) -> Plan {
         },
         max_parallelism: 128,
         warnings: Vec::new(),
+        changelogs: std::collections::BTreeMap::new(),
         vertices: vec![
             vertex(0, "left", parallelism, true, false),
             vertex(1, "right", 1, true, false),

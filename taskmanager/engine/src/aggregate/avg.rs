@@ -41,6 +41,15 @@ impl Accumulator for Avg {
         self.totals.update(groups, &columns[0])
     }
 
+    fn retract(&mut self, groups: Groups<'_>, columns: &[ArrayRef]) -> Result<(), Overflow> {
+        groups.each_valid(nulls_of(&columns[0]), |_, group| self.counts[group] -= 1);
+        self.totals.retract(groups, &columns[0])
+    }
+
+    fn takes_back(&self) -> bool {
+        true
+    }
+
     fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), Overflow> {
         let counts = states[1].as_primitive::<Int64Type>().values();
         groups.each_valid(None, |row, group| self.counts[group] += counts[row]);

@@ -29,6 +29,16 @@ impl Accumulator for Count {
         Ok(())
     }
 
+    fn retract(&mut self, groups: Groups<'_>, columns: &[ArrayRef]) -> Result<(), Overflow> {
+        let nulls = columns.first().and_then(nulls_of);
+        groups.each_valid(nulls, |_, group| self.counts[group] -= 1);
+        Ok(())
+    }
+
+    fn takes_back(&self) -> bool {
+        true
+    }
+
     fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), Overflow> {
         let counts = states[0].as_primitive::<Int64Type>().values();
         groups.each_valid(None, |row, group| self.counts[group] += counts[row]);

@@ -176,7 +176,7 @@ impl Accumulator for Extreme {
 }
 
 /// A Utf8 or Binary column of these values, which came from such a column.
-pub(super) fn bytes_column<'a>(data_type: &DataType, values: impl Iterator<Item = Option<&'a [u8]>>) -> ArrayRef {
+pub(crate) fn bytes_column<'a>(data_type: &DataType, values: impl Iterator<Item = Option<&'a [u8]>>) -> ArrayRef {
     match data_type {
         DataType::Utf8 => Arc::new(
             values

@@ -6,17 +6,23 @@
 mod avg;
 mod count;
 mod extreme;
+mod library;
 mod marks;
 mod ordered;
 mod presence;
 mod set;
 mod sum;
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use levada_state::rows::Rows;
 
+pub(crate) use extreme::bytes_column;
+pub use library::{LibraryAggregate, OfGroups};
 pub use marks::Marks;
+pub(crate) use set::Make;
 pub use set::{AggregatePlan, AggregateSet, CallOverflow};
 
 /// Which group each row of a batch belongs to.
@@ -59,11 +65,20 @@ fn nulls_of(column: &ArrayRef) -> Option<&NullBuffer> {
     column.nulls().filter(|nulls| nulls.null_count() > 0)
 }
 
-/// A sum left its type in this group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A sum left its type in this group, or a library cannot take the rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overflow {
     /// The group.
     pub group: usize,
+    /// What a library says.
+    pub reason: Option<Arc<str>>,
+}
+
+impl Overflow {
+    /// A sum left its type.
+    fn of(group: usize) -> Self {
+        Self { group, reason: None }
+    }
 }
 
 /// One aggregate, or several that share their work, over all groups.
@@ -78,6 +93,18 @@ pub trait Accumulator: Send {
     ///
     /// Errors: a sum left its type; the aggregate is of no use after that.
     fn update(&mut self, groups: Groups<'_>, columns: &[ArrayRef]) -> Result<(), Overflow>;
+
+    /// Takes back rows that were taken in. Shape: as for `update`.
+    ///
+    /// Contract: only where `takes_back` says so. Errors: as for `update`.
+    fn retract(&mut self, _groups: Groups<'_>, _columns: &[ArrayRef]) -> Result<(), Overflow> {
+        unreachable!("an aggregation that takes rows back is planned of aggregates that can")
+    }
+
+    /// Whether rows can be taken back.
+    fn takes_back(&self) -> bool {
+        false
+    }
 
     /// Takes states in, as `states` gives them; rows of a group in the order in which their parts came.
     fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), Overflow>;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, new_null_array};
 use arrow::datatypes::{DataType, Field};
 use levada_common::aggregate_state::{AggregateUnit, units};
 use levada_common::plan::{AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec};
@@ -17,10 +17,10 @@ use super::extreme::Extreme;
 use super::marks::Marks;
 use super::ordered::{Layout, Ordered};
 use super::sum::Sum;
-use super::{Accumulator, Groups};
+use super::{Accumulator, Groups, Overflow};
 
 /// Makes one unit's accumulator.
-type Make = Box<dyn Fn() -> Box<dyn Accumulator> + Send + Sync>;
+pub(crate) type Make = Box<dyn Fn() -> Box<dyn Accumulator> + Send + Sync>;
 
 /// Calls that are computed together.
 struct Unit {
@@ -53,16 +53,21 @@ impl std::fmt::Debug for AggregatePlan {
 }
 
 impl AggregatePlan {
-    /// Plans `aggregate` over `input`: over states for the final phase, over rows for the others.
+    /// Plans `aggregate` over `input`: over states for the final phase, over rows for the others. `library` makes what the engine
+    /// does not have.
     ///
     /// Errors: what the plan asks for and the engine does not have, as text.
-    pub fn new(aggregate: &AggregateSpec, input: &StreamSchema) -> Result<Self, String> {
+    pub(crate) fn new(
+        aggregate: &AggregateSpec,
+        input: &StreamSchema,
+        library: &dyn Fn(&AggregateCall) -> Result<Make, String>,
+    ) -> Result<Self, String> {
         let calls = aggregate.calls.clone();
         let takes_states = aggregate.phase == AggregatePhase::Final;
         let mut inputs = Inputs { schema: input, places: Vec::new() };
         let (mut planned, mut state_fields): (Vec<Unit>, Vec<Field>) = (Vec::new(), Vec::new());
         for unit in units(&calls) {
-            let (make, names) = accumulator(&unit, &calls)?;
+            let (make, names) = accumulator(&unit, &calls, library)?;
             let states = state_fields.len()..state_fields.len() + unit.columns.len();
             state_fields.extend(unit.columns.iter().map(Column::to_field));
             let columns = if takes_states {
@@ -106,6 +111,11 @@ impl AggregatePlan {
         self.marks.is_some()
     }
 
+    /// Whether every one of its aggregates can take rows back.
+    pub fn takes_back(&self) -> bool {
+        self.units.iter().all(|unit| (unit.make)().takes_back())
+    }
+
     /// Accumulators without groups.
     pub fn accumulators(self: &Arc<Self>) -> AggregateSet {
         let marks = self.marks.as_ref().map(|_| Marks::default());
@@ -146,7 +156,11 @@ impl Inputs<'_> {
 }
 
 /// How a unit's accumulators are made, and the columns that they take where rows come in.
-fn accumulator(unit: &AggregateUnit, calls: &[AggregateCall]) -> Result<(Make, Vec<String>), String> {
+fn accumulator(
+    unit: &AggregateUnit,
+    calls: &[AggregateCall],
+    library: &dyn Fn(&AggregateCall) -> Result<Make, String>,
+) -> Result<(Make, Vec<String>), String> {
     let call = &calls[unit.calls[0]];
     if let Some(row) = &unit.row {
         let columns = unit.columns.iter().map(|column| Ok((scalar(&column.ty, call)?, column.nullable)));
@@ -170,6 +184,7 @@ fn accumulator(unit: &AggregateUnit, calls: &[AggregateCall]) -> Result<(Make, V
             let (data_type, is_max) = (scalar(&call.result, call)?, call.function == AggregateFunction::Max);
             Box::new(move || Box::new(Extreme::new(data_type.clone(), is_max)))
         }
+        AggregateFunction::Library => return Ok((library(call)?, call.reads().cloned().collect())),
         AggregateFunction::First | AggregateFunction::Last => {
             return Err(format!("{:?} \"{}\" has no row to choose", call.function, call.name));
         }
@@ -189,13 +204,21 @@ fn scalar(ty: &LogicalType, call: &AggregateCall) -> Result<DataType, String> {
     if known { Ok(data_type) } else { Err(format!("{:?} \"{}\" over {ty} is not supported", call.function, call.name)) }
 }
 
-/// A sum left its type.
-#[derive(Debug, Clone, Copy)]
+/// A sum left its type, or a library cannot take the rows.
+#[derive(Debug, Clone)]
 pub struct CallOverflow<'a> {
     /// The call.
     pub call: &'a AggregateCall,
     /// The group.
     pub group: usize,
+    /// What a library says.
+    pub reason: Option<Arc<str>>,
+}
+
+impl Unit {
+    fn overflow<'a>(&self, calls: &'a [AggregateCall], Overflow { group, reason }: Overflow) -> CallOverflow<'a> {
+        CallOverflow { call: &calls[self.calls[0]], group, reason }
+    }
 }
 
 /// The accumulators of one table or pane.
@@ -225,12 +248,26 @@ impl AggregateSet {
         }
         for (accumulator, unit) in self.units.iter_mut().zip(&self.plan.units) {
             let columns: Vec<ArrayRef> = unit.columns.iter().map(|column| Arc::clone(&inputs[*column])).collect();
-            accumulator
-                .update(groups, &columns)
-                .map_err(|overflow| CallOverflow { call: &self.plan.calls[unit.calls[0]], group: overflow.group })?;
+            accumulator.update(groups, &columns).map_err(|overflow| unit.overflow(&self.plan.calls, overflow))?;
         }
         self.marks.iter_mut().for_each(|marks| marks.update(groups));
         Ok(())
+    }
+
+    /// Takes back rows that were taken in. Shape: `AggregatePlan::inputs` of a batch. Contract: the plan `takes_back`.
+    pub fn retract(&mut self, groups: Groups<'_>, inputs: &[ArrayRef]) -> Result<(), CallOverflow<'_>> {
+        for (accumulator, unit) in self.units.iter_mut().zip(&self.plan.units) {
+            let columns: Vec<ArrayRef> = unit.columns.iter().map(|column| Arc::clone(&inputs[*column])).collect();
+            accumulator.retract(groups, &columns).map_err(|overflow| unit.overflow(&self.plan.calls, overflow))?;
+        }
+        Ok(())
+    }
+
+    /// Gives these groups the state of no rows; each group once.
+    pub fn reset(&mut self, groups: &[u32]) {
+        let fields = self.plan.state_fields.iter();
+        let nothing: Vec<ArrayRef> = fields.map(|field| new_null_array(field.data_type(), groups.len())).collect();
+        self.assign(groups, &nothing);
     }
 
     /// Takes in states. Shape: `state_fields`.
@@ -238,7 +275,7 @@ impl AggregateSet {
         for (accumulator, unit) in self.units.iter_mut().zip(&self.plan.units) {
             accumulator
                 .merge(groups, &states[unit.states.clone()])
-                .map_err(|overflow| CallOverflow { call: &self.plan.calls[unit.calls[0]], group: overflow.group })?;
+                .map_err(|overflow| unit.overflow(&self.plan.calls, overflow))?;
         }
         if let (Some(marks), Some(columns)) = (&mut self.marks, &self.plan.marks) {
             marks.merge(groups, &states[columns.clone()]);
@@ -275,6 +312,14 @@ impl AggregateSet {
             }
         }
         columns.into_iter().map(|column| column.expect("every call is in a unit")).collect()
+    }
+
+    /// The result of one call for these groups.
+    pub fn read_call(&self, call: usize, rows: Rows<'_>) -> ArrayRef {
+        let place = |unit: &Unit| unit.calls.iter().position(|other| *other == call);
+        let mut units = self.units.iter().zip(&self.plan.units);
+        let found = units.find_map(|(accumulator, unit)| place(unit).map(|at| accumulator.read(rows).swap_remove(at)));
+        found.expect("every call is in a unit")
     }
 
     /// The states of these groups. Shape: `state_fields`.

@@ -52,30 +52,42 @@ impl Totals {
 
     /// Adds a column of the argument's type.
     pub(super) fn update(&mut self, groups: Groups<'_>, column: &ArrayRef) -> Result<(), Overflow> {
+        self.add::<false>(groups, column)
+    }
+
+    /// Takes a column of the argument's type away.
+    pub(super) fn retract(&mut self, groups: Groups<'_>, column: &ArrayRef) -> Result<(), Overflow> {
+        self.add::<true>(groups, column)
+    }
+
+    fn add<const BACK: bool>(&mut self, groups: Groups<'_>, column: &ArrayRef) -> Result<(), Overflow> {
         let nulls = nulls_of(column);
         match self {
             Self::Integer { low, wide } => {
                 let mut scratch = Vec::new();
-                add_integers(low, wide, groups, fixed::ordered(column, &mut scratch), nulls);
+                add_integers::<BACK>(low, wide, groups, fixed::ordered(column, &mut scratch), nulls);
                 Ok(())
             }
             Self::Wide { totals, .. } => match column.data_type() {
                 DataType::UInt64 => {
                     let values = column.as_primitive::<UInt64Type>().values();
-                    add_wide(totals, groups, nulls, |row| i128::from(values[row]))
+                    add_wide(totals, groups, nulls, |row| signed::<BACK>(i128::from(values[row])))
                 }
                 _ => {
                     let values = column.as_primitive::<Decimal128Type>().values();
-                    add_wide(totals, groups, nulls, |row| values[row])
+                    add_wide(totals, groups, nulls, |row| signed::<BACK>(values[row]))
                 }
             },
             Self::Float(totals) => {
                 match column.data_type() {
                     DataType::Float32 => {
                         let values = column.as_primitive::<Float32Type>().values();
-                        groups.each_valid(nulls, |row, group| totals[group] += f64::from(values[row]));
+                        add_floats(totals, groups, nulls, |row| signed_float::<BACK>(f64::from(values[row])));
                     }
-                    _ => add_floats(totals, groups, column, nulls),
+                    _ => {
+                        let values = column.as_primitive::<Float64Type>().values();
+                        add_floats(totals, groups, nulls, |row| signed_float::<BACK>(values[row]));
+                    }
                 }
                 Ok(())
             }
@@ -87,7 +99,8 @@ impl Totals {
         let nulls = nulls_of(state);
         match self {
             Self::Float(totals) => {
-                add_floats(totals, groups, state, nulls);
+                let values = state.as_primitive::<Float64Type>().values();
+                add_floats(totals, groups, nulls, |row| values[row]);
                 Ok(())
             }
             Self::Wide { totals, .. } => {
@@ -102,7 +115,7 @@ impl Totals {
                     Err(_) => {
                         spill(low, wide, group, values[row]);
                         if total(low, wide, group).is_none() {
-                            overflow.get_or_insert(Overflow { group });
+                            overflow.get_or_insert(Overflow::of(group));
                         }
                     }
                 });
@@ -181,16 +194,40 @@ impl Totals {
     }
 }
 
-fn add_integers(low: &mut [i64], wide: &mut Vec<i128>, groups: Groups<'_>, values: &[i64], nulls: Option<&NullBuffer>) {
+/// The value, or where it is taken back, what cancels it.
+#[inline(always)]
+fn signed<const BACK: bool>(value: i128) -> i128 {
+    if BACK { -value } else { value }
+}
+
+/// As `signed`.
+#[inline(always)]
+fn signed_float<const BACK: bool>(value: f64) -> f64 {
+    if BACK { -value } else { value }
+}
+
+fn add_integers<const BACK: bool>(
+    low: &mut [i64],
+    wide: &mut Vec<i128>,
+    groups: Groups<'_>,
+    values: &[i64],
+    nulls: Option<&NullBuffer>,
+) {
     if let (Groups::One { group, .. }, None) = (groups, nulls) {
-        let sum: i128 = values.iter().map(|value| i128::from(*value)).sum();
+        let sum = signed::<BACK>(values.iter().map(|value| i128::from(*value)).sum());
         match i64::try_from(sum) {
             Ok(sum) => add_integer(low, wide, group as usize, sum),
             Err(_) => spill(low, wide, group as usize, sum),
         }
         return;
     }
-    groups.each_valid(nulls, |row, group| add_integer(low, wide, group, values[row]));
+    groups.each_valid(nulls, |row, group| match BACK {
+        false => add_integer(low, wide, group, values[row]),
+        true => match values[row].checked_neg() {
+            Some(value) => add_integer(low, wide, group, value),
+            None => spill(low, wide, group, -i128::from(values[row])),
+        },
+    });
 }
 
 #[inline]
@@ -228,7 +265,7 @@ fn add_wide(
         totals[group] = match totals[group].checked_add(value(row)) {
             Some(total) if total > -LIMIT && total < LIMIT => total,
             _ => {
-                overflow.get_or_insert(Overflow { group });
+                overflow.get_or_insert(Overflow::of(group));
                 0
             }
         };
@@ -236,9 +273,8 @@ fn add_wide(
     overflow.map_or(Ok(()), Err)
 }
 
-fn add_floats(totals: &mut [f64], groups: Groups<'_>, column: &ArrayRef, nulls: Option<&NullBuffer>) {
-    let values = column.as_primitive::<Float64Type>().values();
-    groups.each_valid(nulls, |row, group| totals[group] += values[row]);
+fn add_floats(totals: &mut [f64], groups: Groups<'_>, nulls: Option<&NullBuffer>, value: impl Fn(usize) -> f64) {
+    groups.each_valid(nulls, |row, group| totals[group] += value(row));
 }
 
 /// `sum`: null over no value.
@@ -264,6 +300,14 @@ impl Accumulator for Sum {
     fn update(&mut self, groups: Groups<'_>, columns: &[ArrayRef]) -> Result<(), Overflow> {
         self.presence.mark(groups, nulls_of(&columns[0]));
         self.totals.update(groups, &columns[0])
+    }
+
+    fn retract(&mut self, groups: Groups<'_>, columns: &[ArrayRef]) -> Result<(), Overflow> {
+        self.totals.retract(groups, &columns[0])
+    }
+
+    fn takes_back(&self) -> bool {
+        true
     }
 
     fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), Overflow> {

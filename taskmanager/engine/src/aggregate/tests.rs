@@ -122,7 +122,7 @@ fn call(function: AggregateFunction, argument: Option<&str>, order: &[(&str, boo
     let order: Vec<OrderSpec> = order.collect();
     let name = format!("{function:?}({argument:?} {})", order.iter().map(|by| by.column.as_str()).collect::<String>());
     let argument = argument.map(Into::into);
-    AggregateCall { name, function, argument, argument_type, argument_nullable: true, order, result }
+    AggregateCall { name, function, argument, argument_type, argument_nullable: true, order, result, library: None }
 }
 
 fn calls() -> Vec<AggregateCall> {
@@ -171,6 +171,7 @@ fn naive(call: &AggregateCall, rows: &[Vec<Value>]) -> Value {
         }
         AggregateFunction::Min => (*present.iter().min_by(|one, other| one.order(other)).expect("one")).clone(),
         AggregateFunction::Max => (*present.iter().max_by(|one, other| one.order(other)).expect("one")).clone(),
+        AggregateFunction::Library => panic!("the engine has no library"),
         AggregateFunction::First | AggregateFunction::Last => {
             let compare = |one: &&Vec<Value>, other: &&Vec<Value>| {
                 let orders = call.order.iter().map(|by| {
@@ -187,6 +188,10 @@ fn naive(call: &AggregateCall, rows: &[Vec<Value>]) -> Value {
     }
 }
 
+fn no_library(call: &AggregateCall) -> Result<super::Make, String> {
+    Err(format!("\"{}\" is of a library", call.name))
+}
+
 fn spec(calls: &[AggregateCall], phase: AggregatePhase) -> AggregateSpec {
     AggregateSpec {
         keys: Vec::new(),
@@ -196,11 +201,12 @@ fn spec(calls: &[AggregateCall], phase: AggregatePhase) -> AggregateSpec {
         changelog_full: false,
         firing: None,
         time: WindowTime::default(),
+        takes_changes: false,
     }
 }
 
 fn plan(calls: &[AggregateCall]) -> Arc<AggregatePlan> {
-    Arc::new(AggregatePlan::new(&spec(calls, AggregatePhase::Single), &schema()).expect("it is planned"))
+    Arc::new(AggregatePlan::new(&spec(calls, AggregatePhase::Single), &schema(), &no_library).expect("it is planned"))
 }
 
 /// Takes rows in, their groups numbered in order of first appearance in `known`.
@@ -285,7 +291,7 @@ proptest! {
         let plan = plan(&calls);
         let states: Vec<Column> = state_columns(&calls);
         let last = Arc::new(
-            AggregatePlan::new(&spec(&calls, AggregatePhase::Final), &StreamSchema::append(states.clone())).expect("it is planned"),
+            AggregatePlan::new(&spec(&calls, AggregatePhase::Final), &StreamSchema::append(states.clone()), &no_library).expect("it is planned"),
         );
         let (mut set, mut known, mut all) = (last.accumulators(), Vec::<u8>::new(), Vec::new());
         for rows in &batches {
@@ -370,8 +376,10 @@ fn sums_beyond_38_digits_are_refused() {
             argument_nullable: true,
             order: Vec::new(),
             result: if function == AggregateFunction::Sum { ty.clone() } else { LogicalType::Float64 },
+            library: None,
         };
-        let plan = Arc::new(AggregatePlan::new(&spec(&[call], AggregatePhase::Single), &wide).expect("it is planned"));
+        let plan =
+            Arc::new(AggregatePlan::new(&spec(&[call], AggregatePhase::Single), &wide, &no_library).expect("it is planned"));
         let column = |values: Vec<i128>| -> Vec<ArrayRef> {
             vec![Arc::new(Decimal128Array::from(values).with_data_type(DataType::Decimal128(38, 2)))]
         };

@@ -48,9 +48,11 @@ pub fn build(
 ) -> Result<Box<dyn Operator>, EngineError> {
     match &spec.kind {
         OperatorKind::Watermark(watermark) => watermark::build(spec, watermark, compiler),
-        OperatorKind::Filter { predicate } => filter::build(spec, predicate, compiler),
+        OperatorKind::Filter { predicate, parts_updates } => filter::build(spec, predicate, *parts_updates, compiler),
         OperatorKind::Project { columns, unnest } => project::build(spec, columns, *unnest, compiler),
-        OperatorKind::Aggregate(aggregate) => aggregate::build(spec, aggregate),
+        OperatorKind::Assign(assign) => aggregate::assign::build(spec, assign),
+        OperatorKind::Distinct(distinct) => aggregate::distinct::build(spec, distinct),
+        OperatorKind::Aggregate(aggregate) => aggregate::build(spec, aggregate, compiler),
         OperatorKind::Process(process) => process::build(spec, process, functions),
         OperatorKind::Join(join) => join::build(spec, join),
         OperatorKind::Top(top) => top::build(spec, top),

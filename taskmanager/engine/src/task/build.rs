@@ -113,8 +113,7 @@ impl Builder<'_> {
         let first = usize::from(self.vertex.source.is_some());
         for (index, spec) in self.vertex.operators.iter().enumerate() {
             let mut operator = operators::build(spec, self.env.compiler.as_ref(), &self.env.functions)?;
-            let of_connectors = |state: &RestoredState| [entries::SPLITS, entries::TRANSACTIONS].contains(&state.name.as_str());
-            let restored = self.restored(&spec.uid).iter().filter(|state| !of_connectors(state)).cloned().collect();
+            let restored = self.restored_of(index, spec);
             operator.open(&self.operator_context(spec)?, restored)?;
             let makes_time = matches!(spec.kind, OperatorKind::Watermark(_));
             chain.push(operator, self.row_count(&spec.uid, first + index)?, makes_time);
@@ -129,6 +128,18 @@ impl Builder<'_> {
             Some(uid) => Err(broken(&uid, "what was restored into its database is used by no operator".into())),
             None => Ok(chain),
         }
+    }
+
+    /// What the operator at this place has in the snapshot: what it knows, and what no other part of its node knows, so that it is
+    /// refused there.
+    fn restored_of(&self, index: usize, spec: &OperatorSpec) -> Vec<RestoredState> {
+        let own = spec.state_names();
+        let of_node =
+            self.vertex.operators.iter().enumerate().filter(|(other, of_node)| *other != index && of_node.uid == spec.uid);
+        let mut others: Vec<String> = of_node.flat_map(|(_, of_node)| of_node.state_names()).collect();
+        others.extend([entries::SPLITS, entries::TRANSACTIONS].map(String::from));
+        let is_own = |state: &&RestoredState| own.contains(&state.name) || !others.contains(&state.name);
+        self.restored(&spec.uid).iter().filter(is_own).cloned().collect()
     }
 
     fn operator_context(&self, spec: &OperatorSpec) -> Result<OperatorContext, EngineError> {

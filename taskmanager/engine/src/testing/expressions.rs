@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
+use levada_common::plan::AggregateCall;
 use levada_common::types::{LogicalType, StreamSchema};
 
+use super::library::Collect;
+use crate::aggregate::LibraryAggregate;
 use crate::expr::{Expression, ExpressionCompiler};
 
 type Evaluate = Arc<dyn Fn(&RecordBatch) -> Result<ArrayRef, String> + Send + Sync>;
@@ -35,6 +38,13 @@ impl ExpressionCompiler for Closures {
         }
         let place = input.batch_index(sql).ok_or_else(|| format!("column \"{sql}\" not found"))?;
         Ok(Arc::new(Closure(Arc::new(move |batch| Ok(batch.column(place).clone())))))
+    }
+
+    fn aggregate(&self, call: &AggregateCall) -> Result<Arc<dyn LibraryAggregate>, String> {
+        match call.function_name() {
+            "collect" => Ok(Arc::new(Collect)),
+            other => Err(format!("the tests have no aggregate \"{other}\"")),
+        }
     }
 }
 

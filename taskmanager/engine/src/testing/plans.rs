@@ -68,7 +68,7 @@ pub(crate) fn filter(uid: &str, predicate: &str) -> OperatorSpec {
     OperatorSpec {
         uid: Uid::new(uid),
         clause: "where".into(),
-        kind: OperatorKind::Filter { predicate: predicate.into() },
+        kind: OperatorKind::Filter { predicate: predicate.into(), parts_updates: false },
         input: schema(),
         output: schema(),
         sides: Vec::new(),
@@ -121,5 +121,6 @@ pub(crate) fn plan(vertices: Vec<Vertex>, edges: Vec<Edge>) -> Plan {
         vertices,
         edges,
         warnings: Vec::new(),
+        changelogs: std::collections::BTreeMap::new(),
     }
 }

@@ -88,6 +88,7 @@ fn aggregate(uid: &str, window: WindowSpec) -> OperatorSpec {
         argument_nullable: false,
         order: Vec::new(),
         result,
+        library: None,
     };
     let calls = vec![
         call("n", Call::Count, LogicalType::Int64),
@@ -103,7 +104,7 @@ fn aggregate(uid: &str, window: WindowSpec) -> OperatorSpec {
     let output = StreamSchema { changelog: window == WindowSpec::Running, ..StreamSchema::append(columns) };
     let (keys, phase) = (vec!["k".into()], AggregatePhase::Single);
     let (time, firing) = (WindowTime::default(), None);
-    let aggregate = AggregateSpec { keys, window, time, phase, calls, changelog_full: false, firing };
+    let aggregate = AggregateSpec { keys, window, time, phase, calls, changelog_full: false, firing, takes_changes: false };
     spec(uid, OperatorKind::Aggregate(aggregate), output)
 }
 

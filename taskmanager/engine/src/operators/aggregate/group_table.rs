@@ -1,6 +1,7 @@
 //! Keys and their aggregates: an index and, beside it, accumulators by row id.
 
 use arrow::array::ArrayRef;
+use levada_state::bits::Bits;
 use levada_state::key_index::{ABSENT, KeyIndex};
 use levada_state::rows::Rows;
 
@@ -13,17 +14,44 @@ use crate::error::EngineError;
 pub(super) struct GroupTable {
     index: KeyIndex,
     set: AggregateSet,
+    /// Ids of groups that were removed and are not given to others yet.
+    gone: Bits,
+    reused: Vec<u32>,
 }
 
 impl GroupTable {
     /// Without groups.
     pub(super) fn new(shape: &Shape) -> Self {
-        Self { index: KeyIndex::new(&shape.key_types), set: shape.plan.accumulators() }
+        Self { index: KeyIndex::new(&shape.key_types), set: shape.plan.accumulators(), gone: Bits::default(), reused: Vec::new() }
     }
 
-    /// Number of groups.
+    /// Number of ids that were given out: of groups that are there, and of those that were removed.
     pub(super) fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// Number of groups that are there.
+    pub(super) fn live(&self) -> usize {
+        self.index.live()
+    }
+
+    /// The groups that are there, where some were removed.
+    pub(super) fn standing(&self) -> Option<Bits> {
+        self.gone.rows().next()?;
+        let mut standing = Bits::ones(self.len());
+        self.gone.rows().for_each(|gone| standing.clear(gone));
+        Some(standing)
+    }
+
+    /// Removes groups, each of which is there; their ids are given to new ones. The one group without key stays.
+    pub(super) fn remove(&mut self, ids: &[u32]) {
+        if self.index.is_unit() {
+            return;
+        }
+        for id in ids {
+            self.index.remove(*id);
+            self.gone.set_one(*id);
+        }
     }
 
     /// Fills `ids` with the group of each of `rows` rows; new keys become new groups. Without key columns there is one id for
@@ -32,6 +60,17 @@ impl GroupTable {
         ids.clear();
         self.index.intern(keys, if self.index.is_unit() { rows.min(1) } else { rows }, ids);
         self.set.resize(self.index.len());
+        self.index.drain_reused(&mut self.reused);
+        if !self.reused.is_empty() {
+            self.set.reset(&self.reused);
+            self.reused.drain(..).for_each(|id| self.gone.clear(id));
+        }
+    }
+
+    /// Fills `ids` with the group of each of `rows` rows, `ABSENT` where there is none.
+    pub(super) fn find(&mut self, keys: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+        ids.clear();
+        self.index.find(keys, rows, ids);
     }
 
     /// The groups of the `rows` rows that were interned last.
@@ -48,8 +87,21 @@ impl GroupTable {
 
     /// Takes a batch's columns in, rows or states as planned.
     pub(super) fn take_in(&mut self, shape: &Shape, groups: Groups<'_>, inputs: &[ArrayRef]) -> Result<(), EngineError> {
-        let taken = self.set.take_in(groups, inputs).map_err(|overflow| (overflow.group, overflow.call.clone()));
-        taken.map_err(|(group, call)| shape.overflow(&call, &self.index.keys(Rows::Ids(&[group as u32]))))
+        let index = &self.index;
+        let taken = self.set.take_in(groups, inputs);
+        taken.map_err(|overflow| shape.overflow(&overflow, &index.keys(Rows::Ids(&[overflow.group as u32]))))
+    }
+
+    /// Takes back a batch's columns that were taken in.
+    pub(super) fn retract(&mut self, shape: &Shape, groups: Groups<'_>, inputs: &[ArrayRef]) -> Result<(), EngineError> {
+        let index = &self.index;
+        let taken = self.set.retract(groups, inputs);
+        taken.map_err(|overflow| shape.overflow(&overflow, &index.keys(Rows::Ids(&[overflow.group as u32]))))
+    }
+
+    /// Gives these groups these states, whatever they had; each group once.
+    pub(super) fn assign(&mut self, ids: &[u32], states: &[ArrayRef]) {
+        self.set.assign(ids, states);
     }
 
     /// As `take_in`, but groups whose result was given begin anew: what they had is forgotten.
@@ -80,8 +132,9 @@ impl GroupTable {
 
     /// Takes states in.
     pub(super) fn merge(&mut self, shape: &Shape, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), EngineError> {
-        let merged = self.set.merge(groups, states).map_err(|overflow| (overflow.group, overflow.call.clone()));
-        merged.map_err(|(group, call)| shape.overflow(&call, &self.index.keys(Rows::Ids(&[group as u32]))))
+        let index = &self.index;
+        let merged = self.set.merge(groups, states);
+        merged.map_err(|overflow| shape.overflow(&overflow, &index.keys(Rows::Ids(&[overflow.group as u32]))))
     }
 
     /// The key columns of these groups.
@@ -92,6 +145,11 @@ impl GroupTable {
     /// The results of these groups.
     pub(super) fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
         self.set.read(rows)
+    }
+
+    /// The result of one call for these groups.
+    pub(super) fn read_call(&self, call: usize, rows: Rows<'_>) -> ArrayRef {
+        self.set.read_call(call, rows)
     }
 
     /// The states of these groups.
@@ -130,10 +188,11 @@ impl GroupTable {
     pub(super) fn clear(&mut self) {
         self.index.clear();
         self.set.clear();
+        self.gone.clear_all();
     }
 
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes() + self.set.memory_bytes()
+        self.index.memory_bytes() + self.set.memory_bytes() + self.gone.memory_bytes()
     }
 }

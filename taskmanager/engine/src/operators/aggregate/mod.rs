@@ -1,8 +1,15 @@
 //! Groups and aggregates: running, in event-time windows, over everything; in one phase or two.
 
+pub(super) mod assign;
+mod change_rows;
+mod changed;
+mod counted;
 mod counts;
+pub(super) mod distinct;
 mod global;
 mod group_table;
+mod library;
+mod over_changes;
 mod panes;
 mod partial;
 mod restore;
@@ -18,6 +25,7 @@ use std::sync::Arc;
 use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, SideOutput, WindowSpec};
 
 use crate::error::EngineError;
+use crate::expr::ExpressionCompiler;
 use crate::operator::Operator;
 use crate::operators::late::LateRows;
 use shape::Shape;
@@ -27,8 +35,12 @@ pub(super) use slices::Series;
 /// The operator of this aggregation.
 ///
 /// Errors: `Invariant` where the plan names a column, type or combination that the engine does not have.
-pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn Operator>, EngineError> {
-    let shape = Arc::new(Shape::new(spec, aggregate)?);
+pub fn build(
+    spec: &OperatorSpec,
+    aggregate: &AggregateSpec,
+    compiler: &dyn ExpressionCompiler,
+) -> Result<Box<dyn Operator>, EngineError> {
+    let shape = Arc::new(Shape::new(spec, aggregate, compiler)?);
     let late = LateRows::new(spec, SideOutput::LATE, &spec.input)?;
     Ok(match (aggregate.phase, &aggregate.window) {
         (AggregatePhase::Partial, _) if aggregate.time.processing => Box::new(partial::Partial::new(shape, aggregate)),
@@ -42,6 +54,7 @@ pub fn build(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Box<dyn O
             let series = shape.grid.and_then(|grid| slices::Series::of(window, grid));
             Box::new(updating::Updating::new(shape, late, firing, series))
         }
+        (_, WindowSpec::Running) if aggregate.takes_changes => Box::new(over_changes::OverChanges::new(shape, spec, aggregate)?),
         (_, WindowSpec::Running) => Box::new(running::Running::new(shape, aggregate.changelog_full)),
         (_, WindowSpec::Global) => Box::new(global::Global::new(shape)),
         (_, WindowSpec::Count { size, slide }) => Box::new(counts::Counts::new(shape, counts::Lengths::new(*size, *slide))),

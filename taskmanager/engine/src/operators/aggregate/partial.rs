@@ -82,8 +82,11 @@ impl Partial {
         let mut set = self.shape.plan.accumulators();
         set.resize(rows);
         let each: Vec<u32> = (0..rows as u32).collect();
-        let taken = set.take_in(Groups::Each(&each), inputs).map_err(|overflow| overflow.call.name.clone());
-        taken.map_err(|name| self.shape.invariant(format!("one row overflows \"{name}\"")))?;
+        let taken = set.take_in(Groups::Each(&each), inputs).map_err(|overflow| {
+            let key: Vec<ArrayRef> = keys.iter().map(|column| column.slice(overflow.group, 1)).collect();
+            self.shape.overflow(&overflow, &key)
+        });
+        taken?;
         let (start, end) = window.columns(rows);
         let columns = keys.iter().cloned().chain([start, end]).chain(set.states(Rows::first(rows)));
         let batch = self.shape.output(columns.collect())?;

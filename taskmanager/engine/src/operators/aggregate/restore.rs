@@ -79,8 +79,9 @@ fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<Rest
         columns.push(column);
     }
     let mut columns = columns.into_iter();
-    let keys = columns.by_ref().take(shape.key_types.len()).collect();
+    let mut keys: Vec<ArrayRef> = columns.by_ref().take(shape.key_types.len() - shape.below).collect();
     let namespace = if shape.is_windowed { columns.next() } else { None };
+    keys.extend(columns.by_ref().take(shape.below));
     Ok(RestoredRows { rows: batch.num_rows(), keys, namespace, states: columns.collect() })
 }
 

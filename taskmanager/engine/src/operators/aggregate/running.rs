@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int8Array};
-use arrow::compute::interleave;
+use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
-use levada_common::types::RowKind;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
+use super::change_rows::ChangeRows;
+use super::changed::Changed;
 use super::group_table::GroupTable;
 use super::panes::OpenPanes;
 use super::shape::Shape;
@@ -27,7 +27,7 @@ pub(super) struct Running {
     shape: Arc<Shape>,
     full: bool,
     panes: OpenPanes,
-    changes: Changes,
+    changed: Changed,
     ids: Vec<u32>,
     pending: Pending,
     context: Option<OperatorContext>,
@@ -35,8 +35,8 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(shape: Arc<Shape>, full: bool) -> Self {
-        let (panes, changes, pending) = (OpenPanes::default(), Changes::default(), Pending::default());
-        Self { shape, full, panes, changes, ids: Vec::new(), pending, context: None }
+        let (panes, changed, pending) = (OpenPanes::default(), Changed::default(), Pending::default());
+        Self { shape, full, panes, changed, ids: Vec::new(), pending, context: None }
     }
 
     fn context(&self) -> &OperatorContext {
@@ -57,29 +57,21 @@ impl Running {
     /// The change rows of the changed groups, given what the old ones among them were.
     fn changelog(&self, known: &[u32], groups_before: usize, before: Option<Vec<ArrayRef>>) -> Result<RecordBatch, EngineError> {
         let groups = self.groups()?;
-        let changed = &self.changes.changed;
-        let rows = Rows::Ids(changed);
-        let kind = |id: &u32| if (*id as usize) < groups_before { RowKind::UpdateAfter } else { RowKind::Insert };
-        let after: Vec<ArrayRef> = groups.keys(rows).into_iter().chain(groups.read(rows)).collect();
-        let Some(before) = before else {
-            let op: ArrayRef = Arc::new(Int8Array::from_iter_values(changed.iter().map(|id| kind(id) as i8)));
-            return self.shape.output(std::iter::once(op).chain(after).collect());
-        };
-        let before: Vec<ArrayRef> = groups.keys(Rows::Ids(known)).into_iter().chain(before).collect();
-        let (mut op, mut places, mut old) = (Vec::new(), Vec::new(), 0);
-        for (row, id) in changed.iter().enumerate() {
-            if kind(id) == RowKind::UpdateAfter {
-                op.push(RowKind::UpdateBefore as i8);
-                places.push((0, old));
-                old += 1;
+        let (mut changes, mut old) = (ChangeRows::default(), 0);
+        for (row, id) in self.changed.ids.iter().enumerate() {
+            match (*id as usize) < groups_before {
+                false => changes.insert(row),
+                true => {
+                    changes.update(before.as_ref().map(|_| old), row);
+                    old += 1;
+                }
             }
-            op.push(kind(id) as i8);
-            places.push((1, row));
         }
-        let op: ArrayRef = Arc::new(Int8Array::from(op));
-        let columns = before.iter().zip(&after).map(|(before, after)| interleave(&[before.as_ref(), after.as_ref()], &places));
-        let columns = columns.collect::<Result<Vec<_>, _>>().map_err(|source| self.shape.kernel(source))?;
-        self.shape.output(std::iter::once(op).chain(columns).collect())
+        let rows = Rows::Ids(&self.changed.ids);
+        let after = groups.keys(rows).into_iter().chain(groups.read(rows)).collect();
+        let before: Vec<ArrayRef> =
+            before.into_iter().flat_map(|before| groups.keys(Rows::Ids(known)).into_iter().chain(before)).collect();
+        changes.batch(&self.shape, &before, after)
     }
 }
 
@@ -97,9 +89,9 @@ impl Operator for Running {
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (keys, inputs, rows) = (self.shape.keys(&batch), self.shape.inputs(&batch), batch.num_rows());
         let groups_before = self.panes.intern(&self.shape, Window::WHOLE, &keys, rows, &mut self.ids)?;
-        self.changes.collect(&self.ids, self.groups()?.len());
+        self.changed.collect(&self.ids);
         let known: Vec<u32> = match self.full {
-            true => self.changes.changed.iter().copied().filter(|id| (*id as usize) < groups_before).collect(),
+            true => self.changed.ids.iter().copied().filter(|id| (*id as usize) < groups_before).collect(),
             false => Vec::new(),
         };
         // What they were, for `-U`.
@@ -129,32 +121,5 @@ impl Operator for Running {
             self.panes.abandon(checkpoint);
         }
         Ok(())
-    }
-}
-
-/// Finds which groups a batch changes, each once.
-#[derive(Debug, Default)]
-struct Changes {
-    /// A bit per group; all zero between two batches.
-    touched: Vec<u64>,
-    /// The changed groups, in order of first appearance.
-    changed: Vec<u32>,
-}
-
-impl Changes {
-    /// Puts the distinct ids among `ids` into `changed`.
-    fn collect(&mut self, ids: &[u32], groups: usize) {
-        self.touched.resize(groups.div_ceil(64).max(self.touched.len()), 0);
-        self.changed.clear();
-        for id in ids {
-            let (word, bit) = (&mut self.touched[*id as usize / 64], 1 << (id % 64));
-            if *word & bit == 0 {
-                *word |= bit;
-                self.changed.push(*id);
-            }
-        }
-        for id in &self.changed {
-            self.touched[*id as usize / 64] = 0;
-        }
     }
 }

@@ -10,13 +10,15 @@ use arrow::record_batch::RecordBatch;
 use arrow::util::display::array_value_to_string;
 use levada_common::aggregate_state::state_columns;
 use levada_common::ids::Uid;
-use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, OperatorSpec, WindowSpec};
+use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, CountedValues, OperatorSpec, WindowSpec};
 use levada_common::state_schema::StateSchema;
 use levada_common::types::Column;
 use levada_state::format::KEY_PREFIX;
 
-use crate::aggregate::AggregatePlan;
+use super::library::Library;
+use crate::aggregate::{AggregatePlan, CallOverflow, Make};
 use crate::error::EngineError;
+use crate::expr::ExpressionCompiler;
 use crate::operators::window::{self, Grid, NAMESPACE_COLUMN, WINDOW_END, WINDOW_START, WindowSource, namespace_type};
 
 /// An aggregation, resolved against its input.
@@ -26,6 +28,8 @@ pub(super) struct Shape {
     clause: String,
     /// Places of the key columns in the input's batches.
     keys: Vec<usize>,
+    /// How many of the last key columns lie below the key: those of a map's key.
+    pub(super) below: usize,
     pub(super) key_names: Vec<String>,
     pub(super) key_types: Vec<DataType>,
     pub(super) plan: Arc<AggregatePlan>,
@@ -39,7 +43,7 @@ pub(super) struct Shape {
     pub(super) output: SchemaRef,
     /// Schema of a snapshot's pieces.
     pub(super) pieces: SchemaRef,
-    state_name: Option<&'static str>,
+    state_name: Option<String>,
     /// What the state holds.
     pub(super) state: Arc<StateSchema>,
     pub(super) phase: AggregatePhase,
@@ -48,40 +52,26 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn new(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Self, EngineError> {
+    pub(super) fn new(
+        spec: &OperatorSpec,
+        aggregate: &AggregateSpec,
+        compiler: &dyn ExpressionCompiler,
+    ) -> Result<Self, EngineError> {
         let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
-        let plan = AggregatePlan::new(aggregate, &spec.input).map_err(invariant)?;
-        let place = |name: &str| {
-            let found = spec.input.batch_index(name);
-            found.ok_or_else(|| invariant(format!("column \"{name}\" is not among the input's: {}", spec.input.names())))
-        };
-        let keys = aggregate.keys.iter().map(|key| place(key)).collect::<Result<Vec<_>, _>>()?;
+        let kept = AggregateSpec { calls: aggregate.kept_calls(), ..aggregate.clone() };
+        let plan = AggregatePlan::new(&kept, &spec.input, &|call| of_library(call, compiler)).map_err(invariant)?;
+        let keys = aggregate.keys.iter().map(|key| place(spec, key)).collect::<Result<Vec<_>, _>>()?;
         let input = spec.input.to_arrow();
-        let zone = window::zone(aggregate.time.time_zone.as_deref()).map_err(invariant)?;
-        let grid = aggregate.window.slices().map(|(length_ms, offset_ms)| Grid::new(length_ms, offset_ms, zone));
-        let slices = || grid.ok_or_else(|| invariant(format!("{:?} has no slices", aggregate.window)));
-        let windows = match (&aggregate.window, aggregate.phase) {
-            (WindowSpec::Running | WindowSpec::Global | WindowSpec::Session { .. } | WindowSpec::Count { .. }, _) => None,
-            // A state of rows has no time: it is in the window that is open when it comes to the final half.
-            (_, AggregatePhase::Partial) if aggregate.time.processing => None,
-            _ if aggregate.time.processing => Some(WindowSource::Clock { grid: slices()? }),
-            (WindowSpec::Same, _) | (_, AggregatePhase::Final) => {
-                Some(WindowSource::Columns { start: place(WINDOW_START)?, end: place(WINDOW_END)? })
-            }
-            (_, AggregatePhase::Single | AggregatePhase::Partial) => {
-                let time = spec.input.event_time.as_deref();
-                let time = time.ok_or_else(|| invariant("a window over a stream without event time".into()))?;
-                Some(WindowSource::Times { time: place(time)?, grid: slices()? })
-            }
-        };
+        let (windows, grid) = window_source(spec, aggregate)?;
         let is_windowed = aggregate.gives_windows();
         let key_fields = keys.iter().map(|key| input.field(*key));
-        let pieces = piece_schema(key_fields, is_windowed, &aggregate.state_columns());
+        let pieces = piece_schema(key_fields, is_windowed, &[], &aggregate.state_columns());
         let key_types = keys.iter().map(|key| input.field(*key).data_type().clone()).collect();
         let shape = Self {
             uid: spec.uid.clone(),
             clause: spec.clause.clone(),
             keys,
+            below: 0,
             key_names: aggregate.keys.clone(),
             key_types,
             plan: Arc::new(plan),
@@ -90,13 +80,56 @@ impl Shape {
             is_windowed,
             output: spec.output.to_arrow(),
             pieces,
-            state_name: aggregate.state_name(),
+            state_name: aggregate.state_name().map(String::from),
             state: Arc::new(aggregate.state_schema(&spec.input)),
             phase: aggregate.phase,
             remedy: remedy(&aggregate.window),
         };
         shape.check_output(aggregate).map_err(invariant)?;
         Ok(shape)
+    }
+
+    /// The values of a column by key and window, each with the number of its rows: groups whose key has the value behind it.
+    pub(super) fn of_values(spec: &OperatorSpec, counted: &CountedValues) -> Result<Self, EngineError> {
+        let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
+        let key_names: Vec<String> = counted.keys.iter().chain([&counted.value]).cloned().collect();
+        let aggregate = AggregateSpec {
+            keys: key_names.clone(),
+            window: counted.window.clone(),
+            time: counted.time.clone(),
+            phase: AggregatePhase::Single,
+            calls: vec![AggregateCall::count(CountedValues::COUNT)],
+            changelog_full: false,
+            firing: None,
+            takes_changes: false,
+        };
+        let plan = AggregatePlan::new(&aggregate, &spec.input, &|call| Err(format!("\"{}\" counts no values", call.name)));
+        let plan = plan.map_err(invariant)?;
+        let keys = key_names.iter().map(|key| place(spec, key)).collect::<Result<Vec<_>, _>>()?;
+        let input = spec.input.to_arrow();
+        let key_types: Vec<DataType> = keys.iter().map(|key| input.field(*key).data_type().clone()).collect();
+        let key_fields = keys[..counted.keys.len()].iter().map(|key| input.field(*key));
+        let value = Field::new(CountedValues::VALUE, key_types[counted.keys.len()].clone(), true);
+        let is_windowed = counted.window.is_windowed();
+        let (windows, grid) = window_source(spec, &aggregate)?;
+        Ok(Self {
+            uid: spec.uid.clone(),
+            clause: spec.clause.clone(),
+            pieces: piece_schema(key_fields, is_windowed, &[value], &aggregate.state_columns()),
+            keys,
+            below: 1,
+            key_names,
+            key_types,
+            plan: Arc::new(plan),
+            windows,
+            grid,
+            is_windowed,
+            remedy: "use DISTINCT, min and max over columns of fewer values",
+            output: spec.output.to_arrow(),
+            state_name: Some(counted.state.clone()),
+            state: Arc::new(counted.state_schema(&spec.input)),
+            phase: AggregatePhase::Single,
+        })
     }
 
     /// The output has as many columns as will be given.
@@ -121,13 +154,18 @@ impl Shape {
     }
 
     /// The name of the keyed state, which all but a partial have.
-    pub(super) fn state_name(&self) -> &'static str {
-        self.state_name.expect("a partial keeps no state")
+    pub(super) fn state_name(&self) -> &str {
+        self.state_name.as_deref().expect("a partial keeps no state")
     }
 
     /// The key columns of a batch.
     pub(super) fn keys(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
         self.keys.iter().map(|key| Arc::clone(batch.column(*key))).collect()
+    }
+
+    /// The place of the last key column: of counted values.
+    pub(super) fn value_place(&self) -> usize {
+        *self.keys.last().expect("counted values have a column")
     }
 
     /// The columns of a batch that the aggregates take in.
@@ -153,8 +191,13 @@ impl Shape {
         EngineError::Kernel { uid: self.uid.clone(), clause: self.clause.clone(), source }
     }
 
-    /// A sum of a group with this key, a row of the key's columns, left its type.
-    pub(super) fn overflow(&self, call: &AggregateCall, key: &[ArrayRef]) -> EngineError {
+    /// A sum of a group with this key, a row of the key's columns, left its type, or a library cannot take the rows.
+    pub(super) fn overflow(&self, overflow: &CallOverflow<'_>, key: &[ArrayRef]) -> EngineError {
+        let call = overflow.call;
+        if let Some(reason) = &overflow.reason {
+            let (function, column, reason) = (call.function_name().into(), call.name.clone(), reason.to_string());
+            return EngineError::LibraryAggregate { uid: self.uid.clone(), function, column, reason };
+        }
         let texts = self.key_names.iter().zip(key).map(|(name, column)| {
             let value = if column.is_null(0) { "null".into() } else { array_value_to_string(column, 0).unwrap_or_default() };
             format!("{name} = {value}")
@@ -162,7 +205,7 @@ impl Shape {
         let key = texts.collect::<Vec<_>>().join(", ");
         EngineError::AggregateOverflow {
             uid: self.uid.clone(),
-            function: call.function.name().into(),
+            function: call.function_name().into(),
             column: call.name.clone(),
             ty: format!("{}", state_columns(std::slice::from_ref(call))[0].ty),
             key: if key.is_empty() { "(all rows)".into() } else { key },
@@ -186,8 +229,46 @@ fn remedy(window: &WindowSpec) -> &'static str {
     }
 }
 
-fn piece_schema<'a>(keys: impl Iterator<Item = &'a Field>, has_window: bool, states: &[Column]) -> SchemaRef {
+/// Makes the accumulators of a call of a library.
+fn of_library(call: &AggregateCall, compiler: &dyn ExpressionCompiler) -> Result<Make, String> {
+    let (function, call) = (compiler.aggregate(call)?, call.clone());
+    Ok(Box::new(move || Box::new(Library::new(Arc::clone(&function), &call))))
+}
+
+/// The place of a column in the input's batches.
+fn place(spec: &OperatorSpec, name: &str) -> Result<usize, EngineError> {
+    spec.input.batch_index(name).ok_or_else(|| EngineError::Invariant {
+        uid: spec.uid.clone(),
+        message: format!("column \"{name}\" is not among the input's: {}", spec.input.names()),
+    })
+}
+
+/// Where the windows, or slices of windows, of an operator's rows come from, and on what grid they lie.
+fn window_source(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<(Option<WindowSource>, Option<Grid>), EngineError> {
+    let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
+    let zone = window::zone(aggregate.time.time_zone.as_deref()).map_err(invariant)?;
+    let grid = aggregate.window.slices().map(|(length_ms, offset_ms)| Grid::new(length_ms, offset_ms, zone));
+    let slices = || grid.ok_or_else(|| invariant(format!("{:?} has no slices", aggregate.window)));
+    let windows = match (&aggregate.window, aggregate.phase) {
+        (WindowSpec::Running | WindowSpec::Global | WindowSpec::Session { .. } | WindowSpec::Count { .. }, _) => None,
+        // A state of rows has no time: it is in the window that is open when it comes to the final half.
+        (_, AggregatePhase::Partial) if aggregate.time.processing => None,
+        _ if aggregate.time.processing => Some(WindowSource::Clock { grid: slices()? }),
+        (WindowSpec::Same, _) | (_, AggregatePhase::Final) => {
+            Some(WindowSource::Columns { start: place(spec, WINDOW_START)?, end: place(spec, WINDOW_END)? })
+        }
+        (_, AggregatePhase::Single | AggregatePhase::Partial) => {
+            let time = spec.input.event_time.as_deref();
+            let time = time.ok_or_else(|| invariant("a window over a stream without event time".into()))?;
+            Some(WindowSource::Times { time: place(spec, time)?, grid: slices()? })
+        }
+    };
+    Ok((windows, grid))
+}
+
+fn piece_schema<'a>(keys: impl Iterator<Item = &'a Field>, has_window: bool, below: &[Field], states: &[Column]) -> SchemaRef {
     let keys = keys.map(|key| Field::new(format!("{KEY_PREFIX}{}", key.name()), key.data_type().clone(), true));
     let namespace = has_window.then(|| Field::new(NAMESPACE_COLUMN, namespace_type(), false));
-    Arc::new(Schema::new(keys.chain(namespace).chain(states.iter().map(Column::to_field)).collect::<Vec<_>>()))
+    let values = below.iter().cloned().chain(states.iter().map(Column::to_field));
+    Arc::new(Schema::new(keys.chain(namespace).chain(values).collect::<Vec<_>>()))
 }

@@ -11,7 +11,7 @@ fn opened(predicate: fn(i64) -> Option<bool>) -> Box<dyn Operator> {
         let mask: BooleanArray = numbers(batch).into_iter().map(predicate).collect();
         Ok(Arc::new(mask) as ArrayRef)
     };
-    let mut operator = build(&filter("f", "p"), "p", &Closures::default().with("p", evaluate)).unwrap();
+    let mut operator = build(&filter("f", "p"), "p", false, &Closures::default().with("p", evaluate)).unwrap();
     operator.open(&context("f", 8), Vec::new()).unwrap();
     operator
 }
@@ -44,6 +44,43 @@ fn nothing_kept_is_no_batch() {
 
 #[test]
 fn a_predicate_that_does_not_compile_is_named() {
-    let error = build(&filter("f", "nope"), "nope", &Closures::default()).err().unwrap();
+    let error = build(&filter("f", "nope"), "nope", false, &Closures::default()).err().unwrap();
     assert!(error.to_string().contains("\"nope\" does not compile"), "{error}");
+}
+
+#[test]
+fn of_an_update_the_row_that_passes_alone_comes_or_goes() {
+    let is_even = |batch: &RecordBatch| {
+        let numbers = batch.column(1).as_primitive::<arrow::datatypes::Int64Type>();
+        Ok(Arc::new(numbers.iter().map(|n| n.map(|n| n % 2 == 0)).collect::<BooleanArray>()) as ArrayRef)
+    };
+    let mut spec = filter("f", "p");
+    spec.input.changelog = true;
+    let mut operator = build(&spec, "p", true, &Closures::default().with("p", is_even)).unwrap();
+    operator.open(&context("f", 8), Vec::new()).unwrap();
+    let (insert, before, after, delete) = (0, 1, 2, 3);
+    // The last rows are an update that goes on in the next batch.
+    let rows = [
+        (before, 2),
+        (after, 4),
+        (before, 1),
+        (after, 3),
+        (before, 6),
+        (after, 7),
+        (before, 5),
+        (after, 8),
+        (insert, 10),
+        (delete, 12),
+        (before, 14),
+    ];
+    let changelog = |rows: &[(i8, i64)]| {
+        let ops: ArrayRef = Arc::new(Int8Array::from_iter_values(rows.iter().map(|row| row.0)));
+        let numbers: ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(rows.iter().map(|row| row.1)));
+        RecordBatch::try_from_iter([("_op", ops), ("n", numbers)]).unwrap()
+    };
+    let out = kept(operator.as_mut(), changelog(&rows)).unwrap();
+    let expected = [(before, 2), (after, 4), (delete, 6), (insert, 8), (insert, 10), (delete, 12), (delete, 14)];
+    assert_eq!(out, changelog(&expected));
+    let rest = kept(operator.as_mut(), changelog(&[(after, 16), (insert, 1)])).unwrap();
+    assert_eq!(rest, changelog(&[(insert, 16)]));
 }

@@ -34,6 +34,15 @@ impl Split {
         }
     }
 
+    /// The numbers of the rows, of a batch that has `all`.
+    pub(in crate::operators) fn numbers(&self, all: usize) -> Vec<u32> {
+        match self {
+            Self::All => (0..all as u32).collect(),
+            Self::Run { start, rows } => (*start as u32..(start + rows) as u32).collect(),
+            Self::Rows(rows) => rows.values().to_vec(),
+        }
+    }
+
     /// These rows of the batch's columns.
     pub(in crate::operators) fn columns(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>, ArrowError> {
         match self {

@@ -13,7 +13,7 @@ use levada_state::rows::Rows;
 
 use super::super::shape::Shape;
 use super::Lengths;
-use crate::aggregate::{AggregateSet, CallOverflow, Groups};
+use crate::aggregate::{AggregateSet, Groups};
 use crate::error::EngineError;
 use saving::Saving;
 
@@ -145,7 +145,7 @@ impl Chunks {
         let (index, parts) = (&self.keys, &self.parts);
         self.part_set
             .take_in(Groups::Each(&self.ids), inputs)
-            .map_err(|overflow| shape.overflow(overflow.call, &index.keys(Rows::Ids(&[parts[overflow.group].group]))))?;
+            .map_err(|overflow| shape.overflow(&overflow, &index.keys(Rows::Ids(&[parts[overflow.group].group]))))?;
         self.place(shape)
     }
 
@@ -210,7 +210,7 @@ impl Chunks {
         if !joined.0.is_empty() {
             let key = |chunk: usize| keys.keys(Rows::Ids(&[chunks[chunk].group]));
             let merged = set.merge(Groups::Each(&joined.0), &part_set.states(Rows::Ids(&joined.1)));
-            merged.map_err(|CallOverflow { call, group }| shape.overflow(call, &key(group)))?;
+            merged.map_err(|overflow| shape.overflow(&overflow, &key(overflow.group)))?;
         }
         Ok(())
     }
@@ -289,7 +289,7 @@ impl Chunks {
         self.merged.resize(windows.len());
         let merged = self.merged.merge(Groups::Each(&targets), &self.set.states(Rows::Ids(&chunks)));
         let key = |window: usize| self.keys.keys(Rows::Ids(&groups[window..=window]));
-        merged.map_err(|CallOverflow { call, group }| shape.overflow(call, &key(group)))?;
+        merged.map_err(|overflow| shape.overflow(&overflow, &key(overflow.group)))?;
         Ok(self.merged.read(Rows::first(windows.len())))
     }
 

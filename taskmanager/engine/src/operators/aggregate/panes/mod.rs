@@ -26,6 +26,7 @@ use arrow::compute::{concat_batches, take};
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
+use levada_state::key_index::ABSENT;
 use levada_state::keyed::HeapShare;
 use levada_state::rows::Rows;
 use levada_state::snapshot::{Contents, StateMeta, StatePart, pieces};
@@ -68,6 +69,8 @@ pub(super) struct OpenPanes {
     memory_bytes: usize,
     /// What is charged of the memory of all heap states; none in front of a store, which has a share of its own.
     share: Option<HeapShare>,
+    /// Groups and bytes that the node's counters have of these panes.
+    shown: (usize, usize),
     scratch: Vec<u32>,
 }
 
@@ -116,6 +119,48 @@ impl OpenPanes {
         pane.groups.take_in(shape, pane.groups.groups(ids, rows), inputs)?;
         recount(pane, &mut self.groups, &mut self.memory_bytes);
         Ok(())
+    }
+
+    /// Takes back rows that were taken into groups that `intern` gave for them.
+    pub(super) fn take_back(
+        &mut self,
+        shape: &Shape,
+        window: Window,
+        ids: &[u32],
+        inputs: &[ArrayRef],
+        rows: usize,
+    ) -> Result<(), EngineError> {
+        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        pane.groups.retract(shape, pane.groups.groups(ids, rows), inputs)
+    }
+
+    /// Gives groups that `intern` gave these states, whatever they had; each group once.
+    pub(super) fn assign(&mut self, shape: &Shape, window: Window, ids: &[u32], states: &[ArrayRef]) {
+        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        pane.groups.assign(ids, states);
+        recount(pane, &mut self.groups, &mut self.memory_bytes);
+    }
+
+    /// Fills `ids` with the group of each of `rows` rows, `ABSENT` where there is none.
+    pub(super) fn find(&mut self, window: Window, keys: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+        match self.panes.get_mut(&window) {
+            Some(pane) => pane.groups.find(keys, rows, ids),
+            None => {
+                ids.clear();
+                ids.resize(rows, ABSENT);
+            }
+        }
+    }
+
+    /// Removes groups that `intern` gave for the last rows.
+    ///
+    /// Contract: there is no store behind.
+    pub(super) fn remove(&mut self, window: Window, ids: &[u32]) {
+        debug_assert!(self.store.is_none(), "a store would bring the groups back");
+        if let Some(pane) = self.panes.get_mut(&window).filter(|_| !ids.is_empty()) {
+            pane.groups.remove(ids);
+            recount(pane, &mut self.groups, &mut self.memory_bytes);
+        }
     }
 
     /// Takes a batch in that comes at `now`, where that is asked, each row into the pane of its window, but for the windows of
@@ -302,7 +347,7 @@ impl OpenPanes {
         Ok(())
     }
 
-    /// Writes the operator's counters and charges what is held.
+    /// Writes the node's counters and charges what is held.
     ///
     /// Errors: `OverBudget`.
     pub(super) fn count(&mut self, shape: &Shape, context: &OperatorContext) -> Result<(), EngineError> {
@@ -312,8 +357,10 @@ impl OpenPanes {
     /// As `count`, with so many bytes that the operator holds beside the panes.
     pub(super) fn count_with(&mut self, shape: &Shape, context: &OperatorContext, more_bytes: usize) -> Result<(), EngineError> {
         let bytes = self.memory_bytes + more_bytes;
-        context.metrics.state_keys.store(self.groups as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+        // The counters of a node add up: it may have several states.
+        let (now, shown) = ((self.groups, bytes), std::mem::replace(&mut self.shown, (self.groups, bytes)));
+        context.metrics.state_keys.fetch_add((now.0 as u64).wrapping_sub(shown.0 as u64), Ordering::Relaxed);
+        context.metrics.state_bytes.fetch_add((now.1 as u64).wrapping_sub(shown.1 as u64), Ordering::Relaxed);
         if let Some(store) = &self.store {
             context.metrics.set_store(store.write_back.metrics());
         }
@@ -332,7 +379,7 @@ fn open<'a>(panes: &'a mut BTreeMap<Window, Pane>, store: Option<&PaneStore>, wi
 
 /// Counts the pane's groups and bytes anew.
 fn recount(pane: &mut Pane, groups: &mut usize, bytes: &mut usize) {
-    let now = (pane.groups.len(), pane.memory_bytes());
+    let now = (pane.groups.live(), pane.memory_bytes());
     *groups = *groups + now.0 - pane.counted.0;
     *bytes = *bytes + now.1 - pane.counted.1;
     pane.counted = now;

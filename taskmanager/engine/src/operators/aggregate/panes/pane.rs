@@ -65,7 +65,10 @@ impl Pane {
     /// have not left are among them.
     pub(super) fn freeze(&mut self) {
         match &mut self.stored {
-            None => self.frozen.freeze(),
+            None => match self.groups.standing() {
+                None => self.frozen.freeze(),
+                Some(standing) => self.frozen.freeze_these(standing.words()),
+            },
             Some(stored) => {
                 self.frozen.take_rest(stored.dirty.words_mut());
                 self.frozen.freeze_these(stored.dirty.words());
@@ -101,7 +104,9 @@ impl Pane {
 pub(super) fn piece(shape: &Shape, window: Window, groups: &GroupTable, ids: &[u32]) -> RecordBatch {
     let rows = Rows::Ids(ids);
     let namespace = window.namespace_column(ids.len());
-    let columns = groups.keys(rows).into_iter().chain(namespace).chain(groups.states(rows));
+    let mut keys = groups.keys(rows);
+    let below = keys.split_off(keys.len() - shape.below);
+    let columns = keys.into_iter().chain(namespace).chain(below).chain(groups.states(rows));
     let options = RecordBatchOptions::new().with_row_count(Some(ids.len()));
     RecordBatch::try_new_with_options(Arc::clone(&shape.pieces), columns.collect(), &options)
         .expect("states have the planned columns")

@@ -204,7 +204,7 @@ impl Collapse {
         let (keys, parts) = (&self.keys, &self.parts);
         self.set
             .take_in(Groups::Each(&self.ids), inputs)
-            .map_err(|overflow| shape.overflow(overflow.call, &keys.keys(Rows::Ids(&[parts[overflow.group].key]))))
+            .map_err(|overflow| shape.overflow(&overflow, &keys.keys(Rows::Ids(&[parts[overflow.group].key]))))
     }
 
     /// Bytes held.

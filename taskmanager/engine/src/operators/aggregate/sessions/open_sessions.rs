@@ -356,7 +356,7 @@ impl OpenSessions {
     fn move_states(&mut self, shape: &Shape, batch: &Collapse) -> Result<(), EngineError> {
         let Self { set, moves: Moves { opened, joined, merged, .. }, keys, sessions, .. } = self;
         let overflowed =
-            |overflow: CallOverflow<'_>| shape.overflow(overflow.call, &keys.keys(Rows::Ids(&[sessions[overflow.group].key])));
+            |overflow: CallOverflow<'_>| shape.overflow(&overflow, &keys.keys(Rows::Ids(&[sessions[overflow.group].key])));
         set.resize(sessions.len());
         self.frozen.resize(sessions.len());
         if !opened.0.is_empty() {

@@ -12,13 +12,12 @@
 use std::ops::Range;
 
 use arrow::array::ArrayRef;
-use levada_common::plan::AggregateCall;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
 
 use super::super::panes::{OpenPanes, Pane};
 use super::super::shape::Shape;
-use crate::aggregate::{AggregateSet, Groups};
+use crate::aggregate::{AggregateSet, CallOverflow, Groups};
 use crate::error::EngineError;
 use crate::operators::window::Window;
 
@@ -169,12 +168,12 @@ impl Stacks {
             self.merged.resize(of_front);
             let each: Vec<u32> = (0..of_front as u32).collect();
             let merged = self.merged.merge(Groups::Each(&each), &self.front.set.states(Rows::Ids(sources)));
-            merged.map_err(|overflow| overflowed(shape, &self.directory, keys, overflow.group, overflow.call))?;
+            merged.map_err(|overflow| overflowed(shape, &self.directory, keys, &overflow))?;
             self.merged.resize(rows);
             targets.extend(of_front as u32..rows as u32);
             both.append(from_back);
             let merged = self.merged.merge(Groups::Each(targets), &self.back.set.states(Rows::Ids(both)));
-            merged.map_err(|overflow| overflowed(shape, &self.directory, keys, overflow.group, overflow.call))?;
+            merged.map_err(|overflow| overflowed(shape, &self.directory, keys, &overflow))?;
             self.merged.read(Rows::first(rows))
         };
         Ok(Some(Merged { rows, keys: self.directory.keys(Rows::Ids(keys)), results }))
@@ -219,7 +218,7 @@ impl Stacks {
         targets.extend(entries.clone());
         let states = slice.groups.states(Rows::first(groups));
         let merged = front.set.merge(Groups::Each(targets), &states);
-        merged.map_err(|overflow| overflowed(shape, directory, &front.keys, overflow.group, overflow.call))?;
+        merged.map_err(|overflow| overflowed(shape, directory, &front.keys, &overflow))?;
         targets.clear();
         sources.clear();
         for (entry, key) in entries.zip(ids.iter()) {
@@ -232,7 +231,7 @@ impl Stacks {
         }
         let states = front.set.states(Rows::Ids(sources));
         let merged = front.set.merge(Groups::Each(targets), &states);
-        merged.map_err(|overflow| overflowed(shape, directory, &front.keys, overflow.group, overflow.call))?;
+        merged.map_err(|overflow| overflowed(shape, directory, &front.keys, &overflow))?;
         front.slices.push((slice.window.start, first..first + groups));
         Ok(())
     }
@@ -262,13 +261,13 @@ impl Stacks {
         }
         back.set.resize(back.keys.len());
         let merged = back.set.merge(Groups::Each(targets), &slice.groups.states(Rows::first(slice.groups.len())));
-        merged.map_err(|overflow| overflowed(shape, directory, &back.keys, overflow.group, overflow.call))?;
+        merged.map_err(|overflow| overflowed(shape, directory, &back.keys, &overflow))?;
         back.start.get_or_insert(slice.window.start);
         Ok(())
     }
 }
 
 /// A sum left its type in the group or entry at this place of `keys`.
-fn overflowed(shape: &Shape, directory: &KeyIndex, keys: &[u32], group: usize, call: &AggregateCall) -> EngineError {
-    shape.overflow(call, &directory.keys(Rows::Ids(&keys[group..=group])))
+fn overflowed(shape: &Shape, directory: &KeyIndex, keys: &[u32], overflow: &CallOverflow<'_>) -> EngineError {
+    shape.overflow(overflow, &directory.keys(Rows::Ids(&keys[overflow.group..=overflow.group])))
 }

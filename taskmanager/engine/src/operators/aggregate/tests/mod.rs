@@ -1,8 +1,11 @@
 //! Operators driven as a chain drives them, against naive models.
 
+mod changes;
 mod counts;
+mod distinct;
 mod firing_sessions;
 mod firings;
+mod library;
 mod memory;
 mod partials;
 mod processing;

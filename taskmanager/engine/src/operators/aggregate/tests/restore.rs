@@ -1,7 +1,7 @@
 //! Snapshot, restore, go on: what comes out is what would have come undisturbed, whoever owns which keys afterwards.
 
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{AggregatePhase, AggregateSpec, WindowSpec};
+use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, WindowSpec};
 use levada_common::time::Watermark;
 use proptest::prelude::*;
 
@@ -10,6 +10,7 @@ use super::sessions::session;
 use super::slices::{cumulate, sliding};
 use super::windows::{Step, run, sorted, steps};
 use crate::error::EngineError;
+use crate::testing::collect;
 
 fn aggregates() -> Vec<AggregateSpec> {
     let mut full = spec(&["k"], WindowSpec::Running, calls());
@@ -24,7 +25,16 @@ fn aggregates() -> Vec<AggregateSpec> {
         spec(&["k"], cumulate(24, 6, 3), calls()),
         // Of equal rows of two sessions that become one, which is the first depends on how rows came in batches.
         spec(&["k"], session(5), calls().into_iter().filter(|call| call.name != "when").collect()),
+        spec(&["k"], WindowSpec::Running, with_library()),
+        spec(&["k"], tumbling(15), with_library()),
+        spec(&["k"], sliding(15, 6, 2), with_library()),
+        spec(&["k"], session(5), with_library()),
     ]
+}
+
+/// A count, and an aggregate of a library.
+fn with_library() -> Vec<AggregateCall> {
+    vec![calls()[0].clone(), collect("all")]
 }
 
 pub(super) fn watermark_of(steps: &[Step]) -> i64 {
@@ -61,7 +71,7 @@ proptest! {
     fn a_restored_operator_goes_on_as_if_nothing_had_been(
         before in steps(),
         after in steps(),
-        which in 0usize..8,
+        which in 0usize..12,
         parallelism in 1u32..4,
         background in prop::collection::vec(any::<bool>(), 25),
     ) {

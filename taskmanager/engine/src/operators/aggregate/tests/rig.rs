@@ -23,6 +23,7 @@ use super::super::build;
 use crate::error::EngineError;
 use crate::metrics::NodeMetrics;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::testing::Closures;
 
 pub(super) const MAX_PARALLELISM: u32 = 16;
 
@@ -42,7 +43,16 @@ pub(super) fn call(name: &str, function: AggregateFunction) -> AggregateCall {
         _ => LogicalType::Int64,
     };
     let argument_type = argument.as_ref().map(|_| LogicalType::Int64);
-    AggregateCall { name: name.into(), function, argument, argument_type, argument_nullable: false, order: Vec::new(), result }
+    AggregateCall {
+        name: name.into(),
+        function,
+        argument,
+        argument_type,
+        argument_nullable: false,
+        order: Vec::new(),
+        result,
+        library: None,
+    }
 }
 
 /// Count, sum, maximum, first by descending value, last key text by value: something of every kind.
@@ -66,7 +76,7 @@ pub(super) fn calls() -> Vec<AggregateCall> {
 pub(super) fn spec(keys: &[&str], window: WindowSpec, calls: Vec<AggregateCall>) -> AggregateSpec {
     let keys = keys.iter().map(|key| (*key).into()).collect();
     let (phase, time) = (AggregatePhase::Single, WindowTime::default());
-    AggregateSpec { keys, window, time, phase, calls, changelog_full: false, firing: None }
+    AggregateSpec { keys, window, time, phase, calls, changelog_full: false, firing: None, takes_changes: false }
 }
 
 pub(super) fn tumbling(size_ms: i64) -> WindowSpec {
@@ -74,7 +84,7 @@ pub(super) fn tumbling(size_ms: i64) -> WindowSpec {
 }
 
 /// `k` and `s` (the key as an integer and as text), `t`, `v`.
-fn input_schema() -> StreamSchema {
+pub(super) fn input_schema() -> StreamSchema {
     let column = |name, ty| Column::new(name, ty, false);
     let columns = vec![
         column("k", LogicalType::Int64),
@@ -171,18 +181,32 @@ impl Rig {
         restored: Vec<RestoredState>,
         key_groups: KeyGroupRange,
     ) -> Result<Self, EngineError> {
-        let context = Self::context(cold, key_groups, HeapBudget::unlimited());
-        Self::open(aggregate, context, restored)
+        let operator = build(&operator_spec(aggregate), aggregate, &Closures::default())?;
+        Self::of(operator, cold, restored, key_groups)
+    }
+
+    /// This operator.
+    pub(super) fn of(
+        operator: Box<dyn Operator>,
+        cold: Option<Arc<dyn ColdStores>>,
+        restored: Vec<RestoredState>,
+        key_groups: KeyGroupRange,
+    ) -> Result<Self, EngineError> {
+        Self::open(operator, Self::context(cold, key_groups, HeapBudget::unlimited()), restored)
     }
 
     /// An operator on the heap that may take no more than `budget`.
     pub(super) fn within(aggregate: &AggregateSpec, budget: HeapBudget) -> Self {
         let context = Self::context(None, KeyGroupRange::all(MAX_PARALLELISM), budget);
-        Self::open(aggregate, context, Vec::new()).expect("it opens")
+        let operator = build(&operator_spec(aggregate), aggregate, &Closures::default()).expect("it is built");
+        Self::open(operator, context, Vec::new()).expect("it opens")
     }
 
-    fn open(aggregate: &AggregateSpec, context: OperatorContext, restored: Vec<RestoredState>) -> Result<Self, EngineError> {
-        let mut operator = build(&operator_spec(aggregate), aggregate)?;
+    fn open(
+        mut operator: Box<dyn Operator>,
+        context: OperatorContext,
+        restored: Vec<RestoredState>,
+    ) -> Result<Self, EngineError> {
         operator.open(&context, restored)?;
         Ok(Self { operator, metrics: context.metrics, budget: context.heap_budget, out: Vec::new(), late: Vec::new() })
     }
@@ -214,6 +238,14 @@ impl Rig {
         self.operator.process(0, batch)?;
         self.drain();
         Ok(())
+    }
+
+    /// As `process_batch`, for an operator that gives each batch whole.
+    pub(super) fn try_process_whole(&mut self, batch: RecordBatch) {
+        self.operator.process(0, batch).expect("rows are taken in");
+        while let Some(batch) = self.operator.poll().expect("output is polled") {
+            self.out.push(batch);
+        }
     }
 
     /// Waits until the operator's store, if it has one, has written enough.

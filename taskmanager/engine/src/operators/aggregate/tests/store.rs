@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use super::rig::{MAX_PARALLELISM, Rig, Row, batch, calls, in_range, rows_of, spec, store, tumbling};
 use super::windows::{Step, sorted};
 use crate::operator::RestoredState;
+use crate::testing::collect;
 
 /// What operators had in databases.
 pub(super) type Databases = Vec<Arc<dyn DatabaseSnapshot>>;
@@ -71,6 +72,8 @@ fn aggregates() -> Vec<AggregateSpec> {
         spec(&["s"], tumbling(15), calls()),
         spec(&[], tumbling(15), calls()),
         spec(&["k"], tumbling(40), calls()[..1].to_vec()),
+        spec(&["k"], WindowSpec::Running, vec![collect("all")]),
+        spec(&["k"], tumbling(15), vec![collect("all")]),
     ]
 }
 
@@ -128,7 +131,7 @@ fn act(rig: &mut Rig, step: &Step, watermark: &mut i64, range: KeyGroupRange) {
 
 proptest! {
     #[test]
-    fn a_store_behind_changes_nothing(deeds in deeds(), which in 0usize..7, memory in memory()) {
+    fn a_store_behind_changes_nothing(deeds in deeds(), which in 0usize..9, memory in memory()) {
         let aggregate = &aggregates()[which];
         let (mut heap, mut rig) = (Rig::new(aggregate), before(aggregate, memory, everything(), &Vec::new(), Vec::new()));
         let (mut at_heap, mut at_store) = (i64::MIN, i64::MIN);
@@ -173,7 +176,7 @@ proptest! {
     fn what_a_store_had_is_restored(
         before_it in steps(),
         after in steps(),
-        which in 0usize..7,
+        which in 0usize..9,
         memory_before in memory(),
         memory_after in memory(),
         parallelism in (1u32..4, 1u32..4),

@@ -1,0 +1,97 @@
+//! Aggregates over changelogs, `distinct` and `filter`: the plans, and what is refused by name.
+
+use levada_common::plan::OperatorKind;
+
+use super::*;
+
+fn job(transforms: &str, last: &str) -> String {
+    format!(
+        "
+version: 1
+name: changes
+sources:
+  rows: {{ rows: {{ columns: {{ a: INT64, k: STRING, ts: TIMESTAMP, l: LIST(STRING) }} }}, watermark: {{ column: ts }} }}
+transforms:
+  counts: {{ inputs: [rows], key_by: [k], aggregate: {{ n: count(*), most: max(a) }} }}
+  best: {{ inputs: [rows], key_by: [k], order_by: [a desc], limit: 3 }}
+{transforms}
+sinks:
+  out: {{ inputs: [{last}], file: {{}} }}
+  rest: {{ inputs: [counts], file: {{}} }}
+  more: {{ inputs: [best], file: {{}} }}
+"
+    )
+}
+
+#[test]
+fn plans_of_what_counts_values_and_takes_changes() {
+    let cases = [
+        "  t: { inputs: [counts], key_by: [n], aggregate: { keys: count(*), least: min(k), total: sum(most), mean: avg(most) } }",
+        "  t: { inputs: [best], aggregate: { n: count(distinct a), spread: max(a - 1) }, changelog: full }",
+        "  t: { inputs: [counts], where: n > 2 and k <> 'x', key_by: [n], aggregate: { m: sum(most) filter (where most > 1) }, having: m > 5 }",
+        "  t: { inputs: [rows], key_by: [k], aggregate: { n: count(*) filter (where a > 1), d: count(distinct a), e: sum(distinct a) filter (where a > 2) } }",
+        "  t: { inputs: [rows], key_by: [k], window: { tumbling: { size: 1s } }, aggregate: { d: count(distinct a), m: max(distinct a) } }",
+        "  t: { inputs: [rows], window: global, aggregate: { d: avg(distinct a) } }",
+        "  t: { inputs: [rows], key_by: [k], window: { sliding: { size: 3s, slide: 1s } }, aggregate: { d: count(distinct a), n: count(*) } }",
+        "  t: { inputs: [rows], key_by: [k], aggregate: { s: stddev(a), c: \"corr(a, a * 2) filter (where a > 1)\", l: \"string_agg(k, '; ' order by a desc)\" } }",
+    ];
+    let mut text = String::new();
+    for case in cases {
+        text.push_str(&explain(&planned(&job(case, "t"), 2)));
+        text.push('\n');
+    }
+    golden("changes", &text);
+}
+
+#[test]
+fn a_reader_that_needs_replaced_rows_gets_them() {
+    let full = |transforms: &str| {
+        let plan = planned(&job(transforms, "t"), 2);
+        let operators = plan.vertices.iter().flat_map(|vertex| &vertex.operators);
+        operators
+            .filter(|operator| operator.uid.as_str() == "counts" && operator.output.changelog)
+            .any(|operator| matches!(&operator.kind, OperatorKind::Aggregate(spec) if spec.changelog_full))
+    };
+    assert!(full("  t: { inputs: [counts], aggregate: { n: count(*) } }"));
+    assert!(full("  t: { inputs: [counts], where: n > 1 }"));
+    assert!(full("  t: { inputs: [counts], select: { n: n } }"));
+    assert!(full(
+        "  s: { inputs: [counts], select: { key: k, n: n } }\n  t: { inputs: [s], where: key > 'a', aggregate: { n: sum(n) } }"
+    ));
+    assert!(!full("  t: { inputs: [counts], where: k > 'a', select: { k: k, n: n } }"));
+}
+
+#[test]
+fn what_cannot_be_taken_back_or_told_apart_is_refused_by_name() {
+    let cases = [
+        ("inputs: [counts], key_by: [n], aggregate: { x: first(k) }", "t.aggregate.x: first over a changelog is not supported"),
+        ("inputs: [counts], key_by: [n], aggregate: { \"count(*)\": count(*) }", "is the name of what is kept over a changelog"),
+        ("inputs: [counts], window: global, aggregate: { x: count(*) }", "t.window: a window over a changelog"),
+        ("inputs: [rows], aggregate: { x: count(distinct l) }", "DISTINCT needs a plain value, and its argument is LIST(STRING)"),
+        ("inputs: [rows], aggregate: { x: sum(a) filter (where a) }", "the condition of FILTER is INT64, not BOOLEAN"),
+        ("inputs: [rows], aggregate: { x: sum(a) filter (where b > 1) }", "column \"b\" not found"),
+        (
+            "inputs: [rows], window: { session: { gap: 2s } }, aggregate: { x: sum(distinct a) }",
+            "sum with DISTINCT in session windows is not supported, whose values would have to be united",
+        ),
+    ];
+    for (clauses, part) in cases {
+        let errors = planned_at(&job(&format!("  t: {{ {clauses} }}"), "t"), 2).expect_err(clauses);
+        assert!(errors.contains(part), "{clauses}\n{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+}
+
+#[test]
+fn state_on_the_heap_beside_a_store_is_warned_of() {
+    for (clauses, part) in [
+        ("inputs: [counts], aggregate: { n: count(*) }", "an aggregate over a changelog keeps its groups and values on the heap"),
+        ("inputs: [rows], aggregate: { n: count(distinct a) }", "DISTINCT keeps its values on the heap"),
+    ] {
+        let job = job(&format!("  t: {{ {clauses} }}"), "t");
+        let job = job
+            .replace("sources:", "settings: { state: { backend: rocksdb }, checkpoint: { dir: \"file:///tmp/c\" } }\nsources:");
+        let plan = planned(&job, 2);
+        assert!(plan.warnings.iter().any(|warning| warning.contains("\"t\"") && warning.contains(part)), "{:?}", plan.warnings);
+    }
+}

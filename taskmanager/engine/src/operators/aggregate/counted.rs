@@ -1,0 +1,204 @@
+//! The values of a column by key and window, each with the number of rows that have it.
+//!
+//! What counts is when a value *turns*: comes to be there with a row, or ceases to be. A value that no row has any more leaves the
+//! state. The counts are on the heap with every backend. Must never know what is computed of the values.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt32Array};
+use arrow::compute::take;
+use arrow::datatypes::Int64Type;
+use arrow::record_batch::RecordBatch;
+use levada_common::ids::CheckpointId;
+use levada_common::plan::{CountedValues, OperatorSpec};
+use levada_state::bits::Bits;
+use levada_state::rows::Rows;
+use levada_state::snapshot::StatePart;
+
+use super::panes::OpenPanes;
+use super::shape::Shape;
+use crate::error::EngineError;
+use crate::operator::{OperatorContext, RestoredState};
+use crate::operators::window::{Split, Window};
+
+/// Entries that are read at once after a restore.
+const READ_ROWS: usize = 8192;
+
+/// The counts of one column's values.
+#[derive(Debug)]
+pub(super) struct Counted {
+    shape: Shape,
+    panes: OpenPanes,
+    ids: Vec<u32>,
+    walk: Walk,
+}
+
+impl Counted {
+    /// Without values.
+    pub(super) fn new(spec: &OperatorSpec, counted: &CountedValues) -> Result<Self, EngineError> {
+        let shape = Shape::of_values(spec, counted)?;
+        Ok(Self { shape, panes: OpenPanes::default(), ids: Vec::new(), walk: Walk::default() })
+    }
+
+    /// Takes what was restored of its state out of `restored`.
+    pub(super) fn open(&mut self, context: &OperatorContext, restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
+        let own: Vec<RestoredState> = restored.extract_if(.., |state| state.name == self.shape.state_name()).collect();
+        self.panes.open(&self.shape, &OperatorContext { cold: None, ..context.clone() }, &own)
+    }
+
+    /// The column of the values in a batch.
+    pub(super) fn values<'a>(&self, batch: &'a RecordBatch) -> &'a ArrayRef {
+        batch.column(self.shape.value_place())
+    }
+
+    /// Counts a batch's rows, of which those go that are not among `comes` (all come where it is not said), but for windows of which
+    /// `is_over` says so. Fills `turned` with the rows with which a value came to be there, or ceased to be.
+    pub(super) fn turns(
+        &mut self,
+        batch: &RecordBatch,
+        comes: Option<&[bool]>,
+        is_over: impl Fn(Window) -> bool,
+        turned: &mut Vec<u32>,
+    ) -> Result<(), EngineError> {
+        turned.clear();
+        let keys = self.shape.keys(batch);
+        let splits = match &self.shape.windows {
+            None => vec![(Window::WHOLE, Split::All)],
+            Some(source) => source.split(batch).map_err(|reason| self.shape.invariant(reason))?,
+        };
+        for (window, split) in splits.into_iter().filter(|(window, _)| !is_over(*window)) {
+            let mut rows = split.numbers(batch.num_rows());
+            if let Some(nulls) = keys.last().and_then(|value| value.nulls()) {
+                rows.retain(|row| nulls.is_valid(*row as usize));
+            }
+            if !rows.is_empty() {
+                self.count_rows(window, &keys, &rows, comes, turned)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_rows(
+        &mut self,
+        window: Window,
+        keys: &[ArrayRef],
+        rows: &[u32],
+        comes: Option<&[bool]>,
+        turned: &mut Vec<u32>,
+    ) -> Result<(), EngineError> {
+        let Self { shape, panes, ids, walk } = self;
+        match rows.len() == keys[0].len() {
+            true => panes.intern(shape, window, keys, rows.len(), ids)?,
+            false => {
+                let places = UInt32Array::from(rows.to_vec());
+                let keys = keys.iter().map(|column| take(column, &places, None)).collect::<Result<Vec<_>, _>>();
+                panes.intern(shape, window, &keys.map_err(|source| shape.kernel(source))?, rows.len(), ids)?
+            }
+        };
+        let pane = panes.pane(window).ok_or_else(|| shape.invariant("a batch has made no groups"))?;
+        let before = pane.groups.read_call(0, Rows::Ids(ids));
+        walk.go(ids, before.as_primitive::<Int64Type>().values(), pane.groups.len(), |at| {
+            let row = rows[at];
+            (row, comes.is_none_or(|comes| comes[row as usize]))
+        });
+        turned.append(&mut walk.turned);
+        panes.assign(shape, window, &walk.changed, &[walk.counts()]);
+        panes.remove(window, &walk.gone);
+        Ok(())
+    }
+
+    /// Forgets the windows that are over at this watermark.
+    pub(super) fn forget_until(&mut self, watermark: i64) -> Result<(), EngineError> {
+        while let Some(pane) = self.panes.pop_fired(&self.shape, watermark)? {
+            self.panes.retire(pane);
+        }
+        Ok(())
+    }
+
+    /// Hands the values that are there, with the columns of their keys before them, to `visit`, some at a time.
+    pub(super) fn each(&self, mut visit: impl FnMut(&[ArrayRef], ArrayRef)) -> Result<(), EngineError> {
+        let Some(pane) = self.panes.pane(Window::WHOLE) else { return Ok(()) };
+        let len = pane.groups.len();
+        for start in (0..len).step_by(READ_ROWS) {
+            let rows: Vec<u32> = (start as u32..len.min(start + READ_ROWS) as u32).collect();
+            let counts = pane.groups.read_call(0, Rows::Ids(&rows));
+            let there = rows.into_iter().zip(counts.as_primitive::<Int64Type>().values());
+            let there: Vec<u32> = there.filter(|(_, count)| **count > 0).map(|(row, _)| row).collect();
+            let mut keys = pane.groups.keys(Rows::Ids(&there));
+            let value = keys.pop().ok_or_else(|| self.shape.invariant("a counted value has no column"))?;
+            visit(&keys, value);
+        }
+        Ok(())
+    }
+
+    /// Writes the node's counters.
+    ///
+    /// Errors: `OverBudget`.
+    pub(super) fn count(&mut self, context: &OperatorContext) -> Result<(), EngineError> {
+        self.panes.count(&self.shape, context)
+    }
+
+    /// The synchronous part of a snapshot.
+    pub(super) fn snapshot(&mut self, checkpoint: CheckpointId) -> Result<StatePart, EngineError> {
+        self.panes.snapshot(&self.shape, checkpoint)
+    }
+
+    /// Saves a further piece of a snapshot; answers whether more remain.
+    pub(super) fn background(&mut self) -> Result<bool, EngineError> {
+        self.panes.background(&self.shape)
+    }
+
+    /// Gives the snapshot of this checkpoint up, if it is running.
+    pub(super) fn abandon(&mut self, checkpoint: CheckpointId) {
+        self.panes.abandon(checkpoint);
+    }
+}
+
+/// A walk over the rows of a batch; vectors that are filled anew each time.
+#[derive(Debug, Default)]
+struct Walk {
+    /// By entry: its count so far, where this batch has it.
+    latest: Vec<i64>,
+    /// Entries that this batch has; all zero between two batches.
+    seen: Bits,
+    /// The same, in order of first appearance.
+    changed: Vec<u32>,
+    /// Rows with which a value turned.
+    turned: Vec<u32>,
+    /// Entries that no row has any more.
+    gone: Vec<u32>,
+}
+
+impl Walk {
+    /// Walks over the entries of the rows, `before` having their counts before the batch; `row` gives a row's number and whether it
+    /// comes.
+    fn go(&mut self, ids: &[u32], before: &[i64], entries: usize, row: impl Fn(usize) -> (u32, bool)) {
+        self.changed.clear();
+        self.gone.clear();
+        self.latest.resize(entries.max(self.latest.len()), 0);
+        for (at, id) in ids.iter().enumerate() {
+            let count = &mut self.latest[*id as usize];
+            if self.seen.set(*id) {
+                self.changed.push(*id);
+                *count = before[at];
+            }
+            let (number, comes) = row(at);
+            let after = *count + if comes { 1 } else { -1 };
+            if (*count > 0) != (after > 0) {
+                self.turned.push(number);
+            }
+            *count = after;
+        }
+        for id in &self.changed {
+            self.seen.clear(*id);
+            if self.latest[*id as usize] == 0 {
+                self.gone.push(*id);
+            }
+        }
+    }
+
+    /// The counts of the changed entries.
+    fn counts(&self) -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(self.changed.iter().map(|id| self.latest[*id as usize])))
+    }
+}
