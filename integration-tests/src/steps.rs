@@ -1,4 +1,4 @@
-//! Watches the steps of one vertex, for the checkpoint benchmark.
+//! Watches the steps of the task that has one node in it, for the checkpoint benchmark.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use levada_taskmanager::{Observer, Step};
 /// The steps of a vertex that took rows in or handled a barrier.
 #[derive(Debug)]
 pub struct Steps {
-    vertex: String,
+    node: String,
     rows: AtomicU64,
     seen: Mutex<Vec<Seen>>,
 }
@@ -34,9 +34,9 @@ pub struct AroundBarriers {
 }
 
 impl Steps {
-    /// Watches the vertex that begins with this node.
-    pub fn of(vertex: &str) -> Self {
-        Self { vertex: vertex.into(), rows: AtomicU64::new(0), seen: Mutex::default() }
+    /// Watches the vertex that this node is in, wherever it stands there.
+    pub fn of(node: &str) -> Self {
+        Self { node: node.into(), rows: AtomicU64::new(0), seen: Mutex::default() }
     }
 
     /// Rows that it has taken in.
@@ -74,7 +74,7 @@ impl Observer for Steps {
     fn first_step(&self, _vertex: &str, _subtask: u32) {}
 
     fn step(&self, step: Step<'_>) {
-        if !step.vertex.starts_with(&self.vertex) {
+        if !step.vertex.split(" -> ").any(|node| node == self.node) {
             return;
         }
         self.rows.fetch_add(step.rows, Relaxed);
@@ -95,8 +95,8 @@ mod tests {
             steps.step(Step { vertex, subtask: 0, began, took, rows: 1, snapshot });
         };
         [0, 10, 20].into_iter().for_each(|at_ms| step("states -> out", at_ms, None));
-        step("input", 25, None);
-        step("states -> out", 30, Some(Duration::from_millis(3)));
+        step("input -> states2", 25, None);
+        step("input -> states -> out", 30, Some(Duration::from_millis(3)));
         [40, 55].into_iter().for_each(|at_ms| step("states -> out", at_ms, None));
         let around = steps.around_barriers(Duration::from_millis(20));
         let ms = |durations: &[Duration]| durations.iter().map(Duration::as_millis).collect::<Vec<_>>();

@@ -29,7 +29,7 @@ use tokio::time::sleep;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The function's vertex.
+/// The node of the function.
 const STATES: &str = "states";
 
 /// Records that the source has: more than it comes to.
