@@ -46,6 +46,7 @@ proptest! {
 
 #[test]
 fn big_nonsense_is_refused_soon() {
+    // Work that grows with the square of a document takes many minutes of these; a busy machine takes seconds.
     let units = [
         "a", " ", "\n", "- ", "[", "{", "a: ", "? ", "a: {", "\"", "'", "# ", "a: |\n ", "&a ", "*a ", "!a ", "{\"a\":", "\t",
         "a,", ": ", "---\n", "%x\n",
@@ -54,6 +55,6 @@ fn big_nonsense_is_refused_soon() {
         let document = unit.repeat((1 << 20) / unit.len());
         let start = Instant::now();
         read(&document);
-        assert!(start.elapsed() < Duration::from_secs(10), "{unit:?} took {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(60), "{unit:?} took {:?}", start.elapsed());
     }
 }
