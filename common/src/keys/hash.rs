@@ -31,6 +31,14 @@ pub fn key_groups(columns: &[ArrayRef], max_parallelism: u32, out: &mut Vec<u16>
     each_hash(columns, out, |hash| key_group(hash, max_parallelism));
 }
 
+/// As `key_groups`, for so many rows: without a column all of them have the one empty key.
+pub fn key_groups_of_rows(columns: &[ArrayRef], rows: usize, max_parallelism: u32, out: &mut Vec<u16>) {
+    match columns.is_empty() {
+        true => out.resize(out.len() + rows, key_group(key_hash(&[]), max_parallelism)),
+        false => key_groups(columns, max_parallelism, out),
+    }
+}
+
 fn each_hash<T>(columns: &[ArrayRef], out: &mut Vec<T>, then: impl Fn(u32) -> T) {
     let rows = columns.first().expect("a key has at least one column").len();
     if let [column] = columns {

@@ -9,4 +9,4 @@ mod hash;
 
 pub use encode::{KeyEncoder, fixed_key_size, is_key_type, normalise_key_column};
 pub use group::{KeyGroupRange, MAX_PARALLELISM_LIMIT, default_max_parallelism, key_group, owner_of_group};
-pub use hash::{hash_keys, key_groups, key_hash};
+pub use hash::{hash_keys, key_groups, key_groups_of_rows, key_hash};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, UInt16Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use arrow::record_batch::RecordBatch;
-use levada_common::keys::{key_group, key_groups, key_hash};
+use levada_common::keys::key_groups_of_rows;
 
 use super::{KEY_GROUP_COLUMN, KEY_PREFIX};
 
@@ -16,11 +16,7 @@ pub fn groups_by_key(batch: &RecordBatch, max_parallelism: u32) -> Vec<u16> {
     let keys: Vec<ArrayRef> =
         columns.filter(|(field, _)| field.name().starts_with(KEY_PREFIX)).map(|(_, column)| Arc::clone(column)).collect();
     let mut groups = Vec::with_capacity(batch.num_rows());
-    if keys.is_empty() {
-        groups.resize(batch.num_rows(), key_group(key_hash(&[]), max_parallelism));
-    } else {
-        key_groups(&keys, max_parallelism, &mut groups);
-    }
+    key_groups_of_rows(&keys, batch.num_rows(), max_parallelism, &mut groups);
     groups
 }
 

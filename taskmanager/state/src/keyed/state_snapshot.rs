@@ -8,7 +8,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
-use levada_common::keys::{key_group, key_groups, key_hash};
+use levada_common::keys::key_groups_of_rows;
 use levada_common::types::Column;
 
 use crate::cold::{Change, Phase};
@@ -138,10 +138,7 @@ impl KeyedState {
 
     /// The key group of each row.
     pub(super) fn groups_of(&self, keys: &[ArrayRef], rows: usize, groups: &mut Vec<u16>) {
-        match keys.is_empty() {
-            true => groups.resize(rows, key_group(key_hash(&[]), self.options.max_parallelism)),
-            false => key_groups(keys, self.options.max_parallelism, groups),
-        }
+        key_groups_of_rows(keys, rows, self.options.max_parallelism, groups);
     }
 
     /// The rows of this subtask's key groups, and their key columns.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, TimestampMillisecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
-use levada_common::keys::{KeyEncoder, KeyGroupRange, fixed_key_size, key_group, key_groups, key_hash};
+use levada_common::keys::{KeyEncoder, KeyGroupRange, fixed_key_size, key_groups_of_rows};
 use levada_common::state_schema::{Stamps, StateSchema, StateShape};
 
 use crate::format::KEY_PREFIX;
@@ -161,11 +161,7 @@ impl RowLayout {
         self.check_addresses(addresses)?;
         let rows = addresses.rows;
         let mut groups = Vec::with_capacity(rows);
-        if addresses.keys.is_empty() {
-            groups.resize(rows, key_group(key_hash(&[]), self.max_parallelism));
-        } else {
-            key_groups(&addresses.keys, self.max_parallelism, &mut groups);
-        }
+        key_groups_of_rows(&addresses.keys, rows, self.max_parallelism, &mut groups);
         let (mut keys, mut below) = (KeyEncoder::new(), KeyEncoder::new());
         keys.encode(&addresses.keys, rows);
         let is_list = self.schema.shape == StateShape::List;

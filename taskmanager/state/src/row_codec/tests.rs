@@ -3,7 +3,7 @@ use arrow::array::{
     Int64Array, ListBuilder, StringArray, StringBuilder, StructArray, TimestampMillisecondArray, UInt64Array, new_null_array,
 };
 use arrow::compute::take_record_batch;
-use levada_common::keys::is_key_type;
+use levada_common::keys::{is_key_type, key_group, key_hash};
 use levada_common::state_schema::Stamps;
 use levada_common::types::{Column, LogicalType};
 use proptest::prelude::*;
