@@ -6,8 +6,10 @@ use crate::checkpoint::StateKind;
 use crate::ids::{Uid, VertexId};
 use crate::plan::{
     AggregateSpec, CountedValues, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, ProcessSpec, Vertex,
+    WindowSpec,
 };
-use crate::state_schema::StateSchema;
+use crate::state_schema::{StateSchema, StateShape};
+use crate::types::{Column, LogicalType};
 
 /// Name of a source's positions.
 pub const SPLITS: &str = "splits";
@@ -20,6 +22,16 @@ pub const WATERMARK: &str = "watermark";
 
 /// Name of how far processing time had come in a window that goes by it.
 pub const PROCESSING_TIME: &str = "processing_time";
+
+/// Name of where each key's sessions are: kept by a store only, which finds by it the sessions of a batch's keys.
+pub const SESSION_BOUNDS: &str = "session_bounds";
+
+/// What that state holds, for sessions with these keys: the end of each session by its start.
+pub fn session_bounds_schema(keys: &[Column]) -> StateSchema {
+    let time = |name: &str| vec![Column::new(name, LogicalType::Timestamp, false)];
+    let (map_key, values) = (time("start"), time("end"));
+    StateSchema { shape: StateShape::Map, keys: keys.to_vec(), map_key, values, ..StateSchema::default() }
+}
 
 /// A state of one operator of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +139,10 @@ fn of_join(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, 
 
 fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
     let Some(name) = spec.state_name() else { return Vec::new() };
-    let mut states = vec![(name.to_string(), StateKind::Keyed, spec.state_schema(&operator.input))];
+    let schema = spec.state_schema(&operator.input);
+    let bounds = matches!(spec.window, WindowSpec::Session { .. }).then(|| session_bounds_schema(&schema.keys));
+    let mut states = vec![(name.to_string(), StateKind::Keyed, schema)];
+    states.extend(bounds.map(|schema| (SESSION_BOUNDS.into(), StateKind::Keyed, schema)));
     if spec.window.is_windowed() {
         // Every subtask needs it, however many there were.
         let time = if spec.time.processing { PROCESSING_TIME } else { WATERMARK };

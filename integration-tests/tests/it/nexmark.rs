@@ -20,9 +20,14 @@ pub fn graph(example: &str, parallelism: u32, events: u64, rate: Option<u64>, ou
     graph
 }
 
-/// Runs a job at parallelism 2 with many checkpoints on this backend, kills a TaskManager in the middle, and waits until the job has
-/// FINISHED and left nothing in `out` that it did not publish.
-pub async fn finish_after_a_kill(cluster: &mut Processes, mut graph: JobGraph, backend: &str, out: &Path) -> anyhow::Result<()> {
+/// Runs a job as `start` does, and ends it as `kill_and_finish` does.
+pub async fn finish_after_a_kill(cluster: &mut Processes, graph: JobGraph, backend: &str, out: &Path) -> anyhow::Result<()> {
+    let job = start(cluster, graph, backend).await?;
+    kill_and_finish(cluster, &job, out).await
+}
+
+/// Starts a job at parallelism 2 with many checkpoints on this backend, and waits for some of them.
+pub async fn start(cluster: &Processes, mut graph: JobGraph, backend: &str) -> anyhow::Result<String> {
     let settings = format!(
         "version: 1\nname: s\nsettings: {{ parallelism: 2, state: {{ backend: {backend} }}, checkpoint: {{ interval: 100ms, dir: \"file://{}\" }}, restart: {{ strategy: fixed-delay, attempts: 20, delay: 50ms }} }}\nsources: {{ a: {{ nexmark: {{}} }} }}\nsinks: {{ b: {{ inputs: [a], blackhole: {{}} }} }}\n",
         cluster.path("checkpoints").display()
@@ -30,11 +35,16 @@ pub async fn finish_after_a_kill(cluster: &mut Processes, mut graph: JobGraph, b
     graph.settings = parse(&settings).expect("good settings").settings;
     let job = cluster.submit(&graph.to_yaml()).await?;
     cluster.wait_for_checkpoints(&job, 3).await?;
+    Ok(job)
+}
+
+/// Kills a TaskManager, and waits until the job has FINISHED and left nothing in `out` that it did not publish.
+pub async fn kill_and_finish(cluster: &mut Processes, job: &str, out: &Path) -> anyhow::Result<()> {
     let victim = cluster.running()[0];
     cluster.kill_task_manager(victim)?;
     cluster.start_task_manager()?;
-    let status = cluster.wait(&job).await?;
-    assert_eq!(status.state(), JobState::Finished, "{backend}: {}\n{}", status.failure, cluster.logs());
+    let status = cluster.wait(job).await?;
+    assert_eq!(status.state(), JobState::Finished, "{}\n{}", status.failure, cluster.logs());
     assert_eq!(leftovers(out)?, Vec::<String>::new());
     Ok(())
 }

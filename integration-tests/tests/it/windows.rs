@@ -7,7 +7,7 @@ use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use levada_common::graph::{GraphGap, GraphWindow, JobGraph};
 use levada_integration_tests::bids::{Bid, bid};
 use levada_integration_tests::process::{Processes, Setup, output_lines};
-use levada_proto::v1::JobState;
+use levada_proto::v1::{JobState, JobStatus};
 use serde_json::Value;
 
 use crate::nexmark;
@@ -139,6 +139,27 @@ async fn windows_survive_a_kill() -> anyhow::Result<()> {
         let name = graph.name.clone();
         nexmark::finish_after_a_kill(&mut cluster, graph, backend, &out).await?;
         assert!(&rows(&out, columns)? == expected, "{name} on {backend}: the rows differ");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_in_databases_with_hardly_any_memory_survive_a_kill() -> anyhow::Result<()> {
+    let (hottest, sessions) = (hottest(), sessions());
+    let queries = [(Q5, sliding(), &HOTTEST[..], &hottest), (Q11, session(), &SESSIONS[..], &sessions)];
+    for (example, window, columns, expected) in queries {
+        let mut settings = Setup::default().settings;
+        settings.extend(["taskmanager.memory.total=256MiB", "rocksdb.memory_fraction=0.001"].map(String::from));
+        let mut cluster = Processes::start(Setup { settings, ..Setup::default() }).await?;
+        let out = cluster.path("out");
+        let graph = graph(example, window, 2, Some(80_000), &out);
+        let name = graph.name.clone();
+        let job = nexmark::start(&cluster, graph, "rocksdb").await?;
+        let half = |status: &JobStatus| status.nodes.iter().any(|node| node.rows_out >= EVENTS / 2);
+        cluster.wait_until(&job, "half of the events", |status| half(status) || status.restarts > 0).await?;
+        assert!(cluster.figure("levada_node_store_reads_total").await > 0.0, "{name}: nothing left memory");
+        nexmark::kill_and_finish(&mut cluster, &job, &out).await?;
+        assert!(&rows(&out, columns)? == expected, "{name}: the rows differ");
     }
     Ok(())
 }

@@ -61,21 +61,18 @@ impl Planner<'_> {
         }
     }
 
-    /// Slices and sessions are not in databases yet.
+    /// Count windows, and sessions that give results more than once or by processing time, are not in databases yet.
     fn warn_on_heap(&mut self, node: &TransformNode, window: &GraphWindow) {
         let kind = match window {
-            GraphWindow::Sliding { .. } => "sliding",
-            GraphWindow::Cumulate { .. } => "cumulate",
-            GraphWindow::Session { .. } => "session",
-            GraphWindow::Count { .. } => "count",
-            GraphWindow::Tumbling { .. } | GraphWindow::Same | GraphWindow::Global => return,
+            GraphWindow::Session { .. } if node.firing.is_some() => "a session window with early or late results",
+            GraphWindow::Session { .. } if node.window_time.processing => "a session window of processing time",
+            GraphWindow::Count { .. } => "a count window",
+            _ => return,
         };
-        // Results that replace each other need the windows themselves, as panes, which are in databases.
-        let has_panes = node.firing.is_some() && !matches!(window, GraphWindow::Session { .. });
-        if self.settings.backend == BackendKind::Rocksdb && !has_panes {
+        if self.settings.backend == BackendKind::Rocksdb {
             self.warnings.push(format!(
-                "transform \"{}\": a {kind} window of this release keeps its state on the heap with state backend rocksdb too, and \
-                 writes it whole at each checkpoint, as `fs` does",
+                "transform \"{}\": {kind} keeps its state on the heap in this release, with state backend rocksdb too, and writes it \
+                 whole at each checkpoint, as `fs` does",
                 node.uid
             ));
         }

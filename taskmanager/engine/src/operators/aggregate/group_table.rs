@@ -137,6 +137,22 @@ impl GroupTable {
         merged.map_err(|overflow| shape.overflow(&overflow, &index.keys(Rows::Ids(&[overflow.group as u32]))))
     }
 
+    /// Takes in the states of `rows` rows with these keys; new keys become new groups.
+    pub(super) fn absorb(
+        &mut self,
+        shape: &Shape,
+        keys: &[ArrayRef],
+        rows: usize,
+        states: &[ArrayRef],
+    ) -> Result<(), EngineError> {
+        if rows == 0 {
+            return Ok(());
+        }
+        let mut ids = Vec::new();
+        self.intern(keys, rows, &mut ids);
+        self.merge(shape, self.groups(&ids, rows), states)
+    }
+
     /// The key columns of these groups.
     pub(super) fn keys(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
         self.index.keys(rows)

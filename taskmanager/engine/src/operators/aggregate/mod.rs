@@ -1,6 +1,7 @@
 //! Groups and aggregates: running, in event-time windows, over everything; in one phase or two.
 
 pub(super) mod assign;
+mod behind;
 mod change_rows;
 mod changed;
 mod counted;
@@ -67,9 +68,10 @@ pub fn build(
     })
 }
 
-/// Whether the state is in the aggregation's store, where it has one: slices, sessions and chunks of so many rows are on the heap.
+/// Whether the state is in the aggregation's store as it is, where it has one: sessions are there twice, and chunks of so many rows
+/// on the heap.
 pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
-    ["panes", "aggregate"].contains(&state) && aggregate.state_name() == Some(state)
+    ["panes", "slices", "aggregate"].contains(&state) && aggregate.state_name() == Some(state)
 }
 
 #[cfg(test)]

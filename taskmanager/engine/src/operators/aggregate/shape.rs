@@ -222,7 +222,6 @@ impl Shape {
 fn remedy(window: &WindowSpec) -> &'static str {
     match window {
         WindowSpec::Running | WindowSpec::Global => "use the rocksdb backend, group by fewer keys",
-        WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. } => "make the windows shorter",
         WindowSpec::Session { .. } => "make the gap of the sessions shorter",
         WindowSpec::Count { .. } => "make windows smaller, or their slide a larger part of them",
         _ => "use the rocksdb backend, make the windows shorter",

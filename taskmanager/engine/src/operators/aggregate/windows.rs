@@ -119,7 +119,7 @@ impl Operator for Windows {
         if self.emission.is_pending() {
             return Ok(Some(time_ms));
         }
-        Ok(self.panes.next().map(|window| self.clock.shows_at(window.end)))
+        Ok(self.panes.first().map(|window| self.clock.shows_at(window.end)))
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {

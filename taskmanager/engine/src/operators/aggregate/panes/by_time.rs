@@ -1,48 +1,51 @@
 //! The open panes in the order of their windows, for windows that are made of them.
-//!
-//! Of panes on the heap only, but for `known`: what a store has beyond them is not among the others.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use super::{OpenPanes, Pane};
 use crate::operators::window::Window;
 
 impl OpenPanes {
-    /// The windows of the open panes, in order.
+    /// The windows of the open panes, and those of which only a store has groups; some come twice.
     pub(in super::super) fn windows(&self) -> impl Iterator<Item = Window> + '_ {
-        self.panes.keys().copied()
+        let beyond = self.store.iter().flat_map(|store| &store.beyond);
+        self.panes.keys().chain(beyond).copied()
     }
 
-    /// The window that ends first.
+    /// The window that ends first, in memory or beyond it.
     pub(in super::super) fn first(&self) -> Option<Window> {
-        self.windows().next()
+        let beyond = self.store.as_ref().and_then(|store| store.beyond.first());
+        self.panes.keys().next().into_iter().chain(beyond).min().copied()
     }
 
-    /// The panes whose windows end after `after` and not after `until`, in order.
+    /// The panes in memory whose windows end after `after` and not after `until`, in order.
     pub(in super::super) fn ending(&self, after: i64, until: i64) -> impl DoubleEndedIterator<Item = &Pane> {
-        let range = (after < until).then(|| self.panes.range(between(after, until)));
-        range.into_iter().flatten().map(|(_, pane)| pane)
+        bounds(after, until).into_iter().flat_map(|range| self.panes.range(range)).map(|(_, pane)| pane)
+    }
+
+    /// The windows that end after `after` and not after `until` of which a store may have groups that memory has not, in order.
+    pub(in super::super) fn beyond(&self, after: i64, until: i64) -> impl Iterator<Item = Window> + '_ {
+        let stored = self.store.as_ref().zip(bounds(after, until));
+        stored.into_iter().flat_map(|(store, range)| store.beyond.range(range)).copied()
     }
 
     /// The windows that end after `after` and not after `until`, in memory or in the store; `WHOLE` is not among them.
     pub(in super::super) fn known(&self, after: i64, until: i64) -> BTreeSet<Window> {
         let mut known: BTreeSet<Window> = self.ending(after, until).map(|pane| pane.window).collect();
-        if let Some(store) = self.store.as_ref().filter(|_| after < until) {
-            known.extend(store.beyond.range(between(after, until)).copied());
-        }
+        known.extend(self.beyond(after, until));
         known.remove(&Window::WHOLE);
         known
     }
 
-    /// Number of groups in all open panes.
+    /// Number of groups in all panes in memory.
     pub(in super::super) fn groups(&self) -> usize {
         self.groups
     }
 }
 
-/// Windows that end after `after` and not after `until`.
-fn between(after: i64, until: i64) -> (Bound<Window>, Bound<Window>) {
-    let beyond = |end: i64| Window { end, start: i64::MAX };
-    (Bound::Excluded(beyond(after)), Bound::Included(beyond(until)))
+/// The windows that end after `after` and not after `until`; `None` where there can be none.
+fn bounds(after: i64, until: i64) -> Option<impl RangeBounds<Window>> {
+    let last = |end: i64| Window { end, start: i64::MAX };
+    (after < until).then(|| (Bound::Excluded(last(after)), Bound::Included(last(until))))
 }

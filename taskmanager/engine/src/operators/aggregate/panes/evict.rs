@@ -3,9 +3,9 @@
 //! All of them at once, pane by pane: what has changed since the last generation began is what is in use, and stays.
 
 use levada_state::bits::Bits;
-use levada_state::cold::Phase;
 use levada_state::rows::Rows;
 
+use super::super::behind::Due;
 use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use super::pane::Stored;
@@ -19,27 +19,34 @@ const SENT_ROWS: usize = 16_384;
 impl OpenPanes {
     /// Whether there is room for another batch. Where there is none the store is writing: it wakes the task when it is done.
     pub(in super::super) fn is_ready(&mut self, shape: &Shape) -> Result<bool, EngineError> {
-        let held_bytes = self.memory_bytes;
+        let held_bytes = self.held_bytes();
         self.store.as_mut().map_or(Ok(true), |store| store.is_ready(shape, held_bytes))
     }
 
     /// Whether something should go.
-    pub(super) fn is_short(&self) -> bool {
-        self.store.as_ref().is_some_and(|store| store.write_back.is_short(self.memory_bytes))
+    pub(in super::super) fn is_short(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.behind.is_short(self.held_bytes()))
+    }
+
+    /// Bytes that are held, beside the panes too.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.memory_bytes + self.beside_bytes
+    }
+
+    /// So many bytes are held beside the panes, of the memory that they have.
+    pub(in super::super) fn hold_beside(&mut self, bytes: usize) {
+        self.beside_bytes = bytes;
     }
 
     /// To be called after each batch: sends and forgets what is due where memory is short.
     pub(in super::super) fn make_room(&mut self, shape: &Shape) -> Result<(), EngineError> {
+        let held_bytes = self.held_bytes();
         let Some(store) = &mut self.store else { return Ok(()) };
-        let phase = store.look(shape)?;
-        if !self.is_short() {
-            return Ok(());
-        }
-        match phase {
-            Phase::Writing(_) => Ok(()),
-            Phase::Sending { .. } => self.send(shape),
-            Phase::Idle if self.changed() * 2 <= self.groups => self.evict(shape),
-            Phase::Idle => {
+        match store.behind.due(shape, held_bytes)? {
+            Due::Nothing => Ok(()),
+            Due::Send => self.send(shape),
+            Due::Room if self.changed() * 2 <= self.groups => self.evict(shape),
+            Due::Room => {
                 self.begin_generation();
                 self.send(shape)
             }
@@ -53,14 +60,14 @@ impl OpenPanes {
 
     fn begin_generation(&mut self) {
         if let Some(store) = &mut self.store {
-            store.write_back.begin_generation();
+            store.behind.write_back.begin_generation();
             self.freeze(None, Target::Store);
         }
     }
 
     /// Sends more than a batch can change, if the store takes it.
     fn send(&mut self, shape: &Shape) -> Result<(), EngineError> {
-        let takes_more = self.store.as_mut().map_or(Ok(false), |store| store.takes_more(shape))?;
+        let takes_more = self.store.as_mut().map_or(Ok(false), |store| store.behind.takes_more(shape))?;
         if takes_more { self.save(shape, SENT_ROWS) } else { Ok(()) }
     }
 
@@ -68,7 +75,7 @@ impl OpenPanes {
     pub(super) fn empty(&mut self, shape: &Shape) -> Result<(), EngineError> {
         self.begin_generation();
         self.save_all(shape)?;
-        self.store.as_mut().map_or(Ok(()), |store| store.wait(shape))?;
+        self.store.as_mut().map_or(Ok(()), |store| store.behind.wait(shape))?;
         self.evict(shape)
     }
 
@@ -96,11 +103,9 @@ impl OpenPanes {
 /// Leaves only these groups in a pane, all of which have changed.
 fn keep(shape: &Shape, pane: &mut Pane, changed: &[u32]) -> Result<(), EngineError> {
     let mut groups = GroupTable::new(shape);
-    let mut ids = Vec::new();
     for some in changed.chunks(PIECE_ROWS) {
         let rows = Rows::Ids(some);
-        groups.intern(&pane.groups.keys(rows), some.len(), &mut ids);
-        groups.merge(shape, groups.groups(&ids, some.len()), &pane.groups.states(rows))?;
+        groups.absorb(shape, &pane.groups.keys(rows), some.len(), &pane.groups.states(rows))?;
     }
     // What was sent of them is written, so a look at the store finds it.
     let stored = Stored { dirty: Bits::ones(changed.len()), has_more: true, ..Stored::default() };

@@ -11,6 +11,11 @@ use crate::operators::window::Window;
 impl OpenPanes {
     /// The pane of `window`, which it opens.
     pub(in super::super) fn opened(&mut self, shape: &Shape, window: Window) -> &Pane {
+        self.open_pane(shape, window)
+    }
+
+    /// Likewise, to be changed.
+    pub(super) fn open_pane(&mut self, shape: &Shape, window: Window) -> &mut Pane {
         open(&mut self.panes, self.store.as_ref(), window, shape)
     }
 
@@ -51,7 +56,7 @@ impl OpenPanes {
         // What is being sent is of a time before: what changes now can be sent only after it.
         self.save_all(shape)?;
         let Some(store) = &mut self.store else { return Ok(None) };
-        let scan = store.scan(shape, window)?;
+        let scan = store.scan(shape, window, store.key_groups)?;
         Ok(Some(StoredRows::staying(shape, window, scan)))
     }
 }

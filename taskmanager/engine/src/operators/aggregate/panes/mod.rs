@@ -10,7 +10,9 @@ mod emission;
 mod evict;
 mod firing;
 mod given;
+mod leaving;
 mod pane;
+mod ranges;
 mod restore;
 mod saving;
 mod store;
@@ -37,6 +39,7 @@ use crate::error::EngineError;
 use crate::operator::OperatorContext;
 use crate::operators::charge::charge;
 use crate::operators::window::{Split, Window};
+use leaving::Leaving;
 use pane::Stored;
 use saving::{Saving, Target};
 use store::PaneStore;
@@ -45,6 +48,7 @@ use warm::Warming;
 pub(super) use emission::Emission;
 pub(super) use firing::Firing;
 pub(super) use pane::Pane;
+pub(super) use ranges::{MergedRows, Ranges};
 pub(super) use stored_rows::StoredRows;
 
 /// Groups that the cursor of a snapshot saves between two batches, about a quarter of a millisecond.
@@ -65,12 +69,16 @@ pub(super) struct OpenPanes {
     retired: Vec<Pane>,
     /// Panes that are going out and are not saved yet; each comes back through `retire`.
     away: usize,
+    /// Panes of which the store has rows that are to go.
+    leaving: Leaving,
     groups: usize,
     memory_bytes: usize,
     /// What is charged of the memory of all heap states; none in front of a store, which has a share of its own.
     share: Option<HeapShare>,
     /// Groups and bytes that the node's counters have of these panes.
     shown: (usize, usize),
+    /// Bytes that whoever makes windows of the panes holds beside them.
+    beside_bytes: usize,
     scratch: Vec<u32>,
 }
 
@@ -191,16 +199,10 @@ impl OpenPanes {
 
     /// Takes out the pane that fires next at this watermark.
     pub(super) fn pop_fired(&mut self, shape: &Shape, watermark: i64) -> Result<Option<Pane>, EngineError> {
-        match self.next().filter(|window| window.has_fired(watermark)) {
+        match self.first().filter(|window| window.has_fired(watermark)) {
             Some(window) => self.pop(shape, window).map(Some),
             None => Ok(None),
         }
-    }
-
-    /// The window that fires next.
-    pub(super) fn next(&self) -> Option<Window> {
-        let stored = self.store.as_ref().and_then(|store| store.beyond.first());
-        self.panes.keys().next().into_iter().chain(stored).min().copied()
     }
 
     /// Takes out the pane of `window`, empty where there is none. Its groups are gone from the store but for those that the pane
@@ -242,7 +244,7 @@ impl OpenPanes {
         }
         let contents = match &mut self.store {
             Some(store) => {
-                let database = store.begin_snapshot();
+                let database = store.behind.begin_snapshot();
                 self.freeze(Some(checkpoint), Target::Store);
                 Contents::Database(database)
             }
@@ -264,15 +266,18 @@ impl OpenPanes {
         self.saving = Some(Saving { checkpoint, target, windows: self.panes.keys().copied().collect() });
     }
 
-    /// Saves a further piece of what is running, none while whoever takes it has enough to do; answers whether more remain.
+    /// Saves a further piece of what is running, none while whoever takes it has enough to do, or brings in what the store has, or
+    /// deletes what is to leave it; answers whether more remain.
     pub(super) fn background(&mut self, shape: &Shape) -> Result<bool, EngineError> {
-        let Some(saving) = &self.saving else { return self.warm(shape) };
+        let Some(saving) = &self.saving else {
+            return Ok(self.warm(shape)? | self.delete_leaving(shape, BACKGROUND_ROWS)?);
+        };
         if saving.is_abandoned() {
             self.give_up();
         } else if !saving.is_full(shape, self.store.as_mut())? {
             self.save(shape, BACKGROUND_ROWS)?;
         }
-        Ok(self.saving.is_some() || self.warming.is_some())
+        Ok(self.saving.is_some() || self.warming.is_some() || !self.leaving.is_empty())
     }
 
     /// Gives the snapshot of this checkpoint up, if it is running. What a store gets of it is sent all the same.
@@ -281,7 +286,7 @@ impl OpenPanes {
         match &mut self.store {
             Some(store) => {
                 saving.checkpoint = None;
-                store.write_back.abandon_snapshot();
+                store.behind.write_back.abandon_snapshot();
             }
             None => self.give_up(),
         }
@@ -351,18 +356,13 @@ impl OpenPanes {
     ///
     /// Errors: `OverBudget`.
     pub(super) fn count(&mut self, shape: &Shape, context: &OperatorContext) -> Result<(), EngineError> {
-        self.count_with(shape, context, 0)
-    }
-
-    /// As `count`, with so many bytes that the operator holds beside the panes.
-    pub(super) fn count_with(&mut self, shape: &Shape, context: &OperatorContext, more_bytes: usize) -> Result<(), EngineError> {
-        let bytes = self.memory_bytes + more_bytes;
+        let bytes = self.held_bytes();
         // The counters of a node add up: it may have several states.
         let (now, shown) = ((self.groups, bytes), std::mem::replace(&mut self.shown, (self.groups, bytes)));
         context.metrics.state_keys.fetch_add((now.0 as u64).wrapping_sub(shown.0 as u64), Ordering::Relaxed);
         context.metrics.state_bytes.fetch_add((now.1 as u64).wrapping_sub(shown.1 as u64), Ordering::Relaxed);
         if let Some(store) = &self.store {
-            context.metrics.set_store(store.write_back.metrics());
+            context.metrics.set_store(store.behind.write_back.metrics());
         }
         let charged = self.share.as_mut().map(|share| charge(&shape.uid, share, &[(shape.state_name(), bytes)], shape.remedy));
         charged.unwrap_or(Ok(()))
@@ -402,9 +402,5 @@ fn fetch(
     let absent = UInt32Array::from(std::mem::take(scratch));
     let keys = keys.iter().map(|column| take(column, &absent, None)).collect::<Result<Vec<_>, _>>();
     let found = store.load(shape, pane.window, &keys.map_err(|source| shape.kernel(source))?, absent.len())?;
-    if found.rows > 0 {
-        pane.groups.intern(&found.keys, found.rows, scratch);
-        pane.groups.merge(shape, pane.groups.groups(scratch, found.rows), &found.states)?;
-    }
-    Ok(())
+    pane.groups.absorb(shape, &found.keys, found.rows, &found.states)
 }

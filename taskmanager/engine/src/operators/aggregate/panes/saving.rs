@@ -35,7 +35,7 @@ impl Saving {
     pub(super) fn is_full(&self, shape: &Shape, store: Option<&mut PaneStore>) -> Result<bool, EngineError> {
         match (&self.target, store) {
             (Target::Pieces(sender), _) => Ok(sender.is_full()),
-            (Target::Store, Some(store)) => Ok(!store.takes_more(shape)?),
+            (Target::Store, Some(store)) => Ok(!store.behind.takes_more(shape)?),
             (Target::Store, None) => Ok(false),
         }
     }
@@ -62,7 +62,7 @@ impl Saving {
     pub(super) fn finish(self, store: Option<&mut PaneStore>) {
         match (self.target, store) {
             (Target::Pieces(sender), _) => sender.finish(),
-            (Target::Store, Some(store)) => store.end_generation(),
+            (Target::Store, Some(store)) => store.behind.end_generation(),
             (Target::Store, None) => {}
         }
     }

@@ -3,16 +3,16 @@
 //! Read in the order of the store, a batch at a time: a pane that is larger than memory never comes into it whole. Where the pane
 //! is forgotten they are deleted as they go; where it stays they are written back as given.
 
-use arrow::array::{ArrayRef, UInt32Array};
-use arrow::compute::take;
+use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_state::cold::Scan;
 use levada_state::rows::Rows;
 
+use super::super::behind::failed;
 use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use super::pane::piece;
-use super::store::{PaneStore, StoredGroups, failed};
+use super::store::PaneStore;
 use super::{OpenPanes, Pane};
 use crate::error::EngineError;
 use crate::operators::pending::Pending;
@@ -65,10 +65,12 @@ impl StoredRows {
             };
             let stored = PaneStore::groups_of(shape, &batch.map_err(|source| failed(shape, source))?);
             let absent = match &mut self.leaving {
-                Some(pane) => absent(&mut pane.groups, &stored),
-                None => panes.panes.get_mut(&self.window).map_or_else(Vec::new, |pane| absent(&mut pane.groups, &stored)),
+                Some(pane) => stored.absent_from(shape, &mut pane.groups)?,
+                // It stays, so it is open.
+                None => stored.absent_from(shape, &mut panes.open_pane(shape, self.window).groups)?,
             };
-            self.take(shape, &stored, absent)?;
+            self.groups.clear();
+            self.groups.absorb(shape, &absent.keys, absent.rows, &absent.states)?;
             self.pending.push(shape.output(columns(self.window, &self.groups, Rows::first(self.groups.len())))?);
             let Some(store) = &mut panes.store else { continue };
             if self.leaving.is_some() {
@@ -80,19 +82,6 @@ impl StoredRows {
             }
         }
     }
-
-    /// Takes those groups in that memory did not have.
-    fn take(&mut self, shape: &Shape, stored: &StoredGroups, absent: Vec<u32>) -> Result<(), EngineError> {
-        let mut ids = Vec::new();
-        let absent = UInt32Array::from(absent);
-        let some = |columns: &[ArrayRef]| {
-            let columns = columns.iter().map(|column| take(column, &absent, None)).collect::<Result<Vec<_>, _>>();
-            columns.map_err(|source| shape.kernel(source))
-        };
-        self.groups.clear();
-        self.groups.intern(&some(&stored.keys)?, absent.len(), &mut ids);
-        self.groups.merge(shape, self.groups.groups(&ids, absent.len()), &some(&stored.states)?)
-    }
 }
 
 impl OpenPanes {
@@ -100,7 +89,7 @@ impl OpenPanes {
     pub(super) fn stored_rows(&mut self, shape: &Shape, pane: Pane) -> Result<Option<StoredRows>, EngineError> {
         match self.store.as_mut().filter(|_| pane.has_more()) {
             Some(store) => {
-                let scan = store.scan(shape, pane.window)?;
+                let scan = store.scan(shape, pane.window, store.key_groups)?;
                 Ok(Some(StoredRows::new(shape, pane.window, Some(pane), scan)))
             }
             None => {
@@ -109,11 +98,4 @@ impl OpenPanes {
             }
         }
     }
-}
-
-/// The places of those groups that memory does not have.
-fn absent(known: &mut GroupTable, stored: &StoredGroups) -> Vec<u32> {
-    let mut absent = Vec::new();
-    known.absent(&stored.keys, stored.rows, &mut absent);
-    absent
 }

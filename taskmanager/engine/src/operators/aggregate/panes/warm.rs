@@ -5,12 +5,11 @@
 //! memory has is never older than what is read, and nothing may leave memory meanwhile, or the view that is read would bring an old
 //! group back: whoever lets groups go ends it.
 
-use arrow::array::UInt32Array;
-use arrow::compute::take;
 use levada_state::cold::Scan;
 
+use super::super::behind::failed;
 use super::super::shape::Shape;
-use super::store::{PaneStore, StoredGroups, failed};
+use super::store::{PaneStore, StoredGroups};
 use super::{OpenPanes, Window, open, recount};
 use crate::error::EngineError;
 
@@ -30,7 +29,7 @@ impl OpenPanes {
     pub(super) fn begin_warming(&mut self, shape: &Shape) -> Result<(), EngineError> {
         let is_short = self.is_short();
         if let Some(store) = self.store.as_mut().filter(|store| !is_short && store.beyond.contains(&Window::WHOLE)) {
-            self.warming = Some(Warming { scan: store.scan(shape, Window::WHOLE)? });
+            self.warming = Some(Warming { scan: store.scan(shape, Window::WHOLE, store.key_groups)? });
         }
         Ok(())
     }
@@ -61,15 +60,9 @@ impl OpenPanes {
     /// Takes those groups in that memory does not have. They are as the store has them.
     fn take_warmed(&mut self, shape: &Shape, stored: &StoredGroups) -> Result<(), EngineError> {
         let pane = open(&mut self.panes, self.store.as_ref(), Window::WHOLE, shape);
-        self.scratch.clear();
-        pane.groups.absent(&stored.keys, stored.rows, &mut self.scratch);
-        let absent = UInt32Array::from(std::mem::take(&mut self.scratch));
-        let some = |columns: &[_]| columns.iter().map(|column| take(column, &absent, None)).collect::<Result<Vec<_>, _>>();
-        let keys = some(&stored.keys).map_err(|source| shape.kernel(source))?;
-        let states = some(&stored.states).map_err(|source| shape.kernel(source))?;
-        if !absent.is_empty() {
-            pane.groups.intern(&keys, absent.len(), &mut self.scratch);
-            pane.groups.merge(shape, pane.groups.groups(&self.scratch, absent.len()), &states)?;
+        let absent = stored.absent_from(shape, &mut pane.groups)?;
+        if absent.rows > 0 {
+            pane.groups.absorb(shape, &absent.keys, absent.rows, &absent.states)?;
             pane.frozen.resize(pane.groups.len());
             recount(pane, &mut self.groups, &mut self.memory_bytes);
         }

@@ -3,13 +3,18 @@
 //! A batch is collapsed to parts of sessions, and the parts are joined to the open ones: the work is per batch and session. A
 //! session that a row touches is not over: `[0, 10)` and a row at 10 are one, as in Flink. So a session fires when no such row can
 //! come any more, which is a millisecond after its end, and time goes on downstream a millisecond behind; results then do not depend
-//! on when watermarks come.
+//! on when watermarks come. In front of a store sessions that nothing has touched lately are in memory only while there is room.
 
+mod away;
 mod collapse;
 mod ends;
+mod memory;
 mod open_sessions;
 mod partial;
+mod saving;
 mod source;
+mod store;
+mod stored_due;
 mod updating;
 
 use std::collections::VecDeque;
@@ -21,6 +26,7 @@ use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{AggregateSpec, OperatorSpec};
+use levada_common::planned_state::SESSION_BOUNDS;
 use levada_common::time::Watermark;
 use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
@@ -34,6 +40,7 @@ use crate::operators::window::{Split, WindowClock};
 use collapse::Collapse;
 use open_sessions::OpenSessions;
 use source::{Bounds, Source};
+use stored_due::StoredDue;
 
 pub(super) use partial::Partial;
 pub(super) use updating::UpdatingSessions;
@@ -51,6 +58,8 @@ pub(super) struct Sessions {
     open: OpenSessions,
     /// Sessions on their way out, in order.
     due: VecDeque<u32>,
+    /// Those of them that only the store has, which go first.
+    stored_due: Option<StoredDue>,
     clock: WindowClock,
     late: LateRows,
     running: Option<(OperatorContext, HeapShare)>,
@@ -69,6 +78,7 @@ impl Sessions {
             open: OpenSessions::new(&shape),
             shape,
             due: VecDeque::new(),
+            stored_due: None,
             clock: WindowClock::new(&aggregate.time),
             late,
             running: None,
@@ -79,11 +89,13 @@ impl Sessions {
         &self.running.as_ref().expect("an operator is opened first").0
     }
 
-    /// Sends the sessions out that are over.
-    fn fire(&mut self) {
+    /// Sends the sessions out that are over, and were not when time had come to `before`.
+    fn fire(&mut self, before: i64) -> Result<(), EngineError> {
         let mut due = Vec::new();
+        self.stored_due = self.open.stored_due(&self.shape, before, self.clock.watermark())?;
         self.open.take_due(self.clock.watermark(), &mut due);
         self.due.extend(due);
+        Ok(())
     }
 
     fn count(&mut self) -> Result<(), EngineError> {
@@ -96,21 +108,30 @@ impl Operator for Sessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
         self.clock.restore(&self.shape.uid, &mut restored)?;
-        self.open.restore(&self.shape, context.key_groups, &restored)?;
-        // What a job that took late rows in had kept of sessions that are over: their results were given.
-        if !self.clock.is_processing() {
-            let mut over = Vec::new();
-            self.open.take_due(self.clock.watermark(), &mut over);
-            self.open.remove(&self.shape, &over);
+        if let Some(stores) = &context.cold {
+            self.open.stand_before(&self.shape, stores.as_ref(), context.key_groups)?;
         }
+        if self.clock.is_processing() {
+            self.open.leave_store(&self.shape)?;
+        }
+        // A store makes it anew.
+        restored.retain(|state| state.name != SESSION_BOUNDS);
+        // What a job that took late rows in had kept of sessions that are over is left out: their results were given.
+        let over = if self.clock.is_processing() { i64::MIN } else { self.clock.watermark() };
+        self.open.restore(&self.shape, context.key_groups, &restored, over)?;
         self.late.open(context);
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()
     }
 
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.open.is_ready(&self.shape, self.collapse.memory_bytes())
+    }
+
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch, self.clock.now())?;
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
+        self.open.load(&self.shape, &keys, batch.num_rows(), self.clock.watermark())?;
         for (rows, is_over) in runs(&bounds, self.clock.watermark()) {
             // Rows whose own session would be over come in one by one: whether one is late depends on those before it.
             let step = if is_over { 1 } else { rows.len() };
@@ -124,23 +145,31 @@ impl Operator for Sessions {
                 }
             }
         }
+        self.open.make_room(&self.shape, self.collapse.memory_bytes())?;
         self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
-        let rows = self.due.len().min(self.context().batch_rows_max);
+        let rows_max = self.context().batch_rows_max;
+        if let Some(stored) = &mut self.stored_due {
+            match stored.next(&self.shape, &mut self.open, rows_max)? {
+                Some(batch) => return Ok(Some(batch)),
+                None => self.stored_due = None,
+            }
+        }
+        let rows = self.due.len().min(rows_max);
         if rows == 0 {
             return Ok(None);
         }
         let sessions: Vec<u32> = self.due.drain(..rows).collect();
         let batch = self.shape.output(self.open.read(&sessions))?;
-        self.open.remove(&self.shape, &sessions);
+        self.open.remove(&self.shape, &sessions)?;
         self.count()?;
         Ok(Some(batch))
     }
 
     fn has_output(&self) -> bool {
-        !self.due.is_empty() || self.late.has_some()
+        !self.due.is_empty() || self.stored_due.is_some() || self.late.has_some()
     }
 
     fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
@@ -148,10 +177,11 @@ impl Operator for Sessions {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        let before = self.clock.watermark();
         if !self.clock.advance(watermark) {
             return Ok(Some(watermark));
         }
-        self.fire();
+        self.fire(before)?;
         Ok(Some(behind(watermark)))
     }
 
@@ -173,19 +203,19 @@ impl Operator for Sessions {
         if finished {
             return Ok(Vec::new());
         }
-        let mut parts = vec![self.open.snapshot(&self.shape, checkpoint)];
+        let mut parts = self.open.snapshot(&self.shape, checkpoint)?;
         parts.extend(self.clock.parts(&self.shape.uid));
         Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
-        Ok(self.open.save_next(&self.shape))
+        self.open.save_next(&self.shape)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
+        let before = self.clock.watermark();
         self.clock.end();
-        self.fire();
-        Ok(())
+        self.fire(before)
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
@@ -213,6 +243,11 @@ fn count_sessions(
     let bytes = open.memory_bytes() + collapse.memory_bytes();
     context.metrics.state_keys.store(open.len() as u64, Ordering::Relaxed);
     context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
+    if let Some(store) = &open.store {
+        // It has a share of memory of its own.
+        context.metrics.set_store(store.behind.write_back.metrics());
+        return Ok(());
+    }
     charge(&shape.uid, share, &[(shape.state_name(), bytes)], shape.remedy)
 }
 

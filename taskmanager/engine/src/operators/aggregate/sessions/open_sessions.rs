@@ -1,4 +1,4 @@
-//! The sessions that are open: a list per key, newest first, and their accumulators; and the snapshot of them that may be running.
+//! The sessions that are open: a list per key, newest first, and their accumulators.
 //!
 //! A batch's parts are joined to them in two steps: a walk that finds for each part what it touches, changes bounds and lists, and
 //! notes which states go where; then a few calls that move all the states. A session whose number is used again gets its state
@@ -10,36 +10,32 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, TimestampMillisecondArray};
 use arrow::datatypes::TimestampMillisecondType;
-use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::StateKind;
-use levada_common::ids::CheckpointId;
 use levada_common::keys::KeyGroupRange;
 use levada_state::freeze::FrozenRows;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
-use levada_state::snapshot::{PieceSender, StateMeta, StatePart, pieces};
 
-use super::super::panes::BACKGROUND_ROWS;
 use super::super::restore::restored_rows;
 use super::super::shape::Shape;
 use super::collapse::{Collapse, Part};
 use super::ends::Ends;
+use super::saving::{Saving, Stored};
+use super::store::SessionStore;
 use crate::aggregate::{AggregateSet, CallOverflow, Groups};
 use crate::error::EngineError;
 use crate::operator::RestoredState;
-use crate::operators::window::namespace_column;
 
 /// No session.
 const NONE: u32 = u32::MAX;
 
 /// A session, or the place of one that is no more.
 #[derive(Debug, Clone, Copy)]
-struct Session {
-    key: u32,
+pub(super) struct Session {
+    pub(super) key: u32,
     /// The key's next session, which ends before this one starts.
     older: u32,
-    start: i64,
-    end: i64,
+    pub(super) start: i64,
+    pub(super) end: i64,
 }
 
 /// Which states go where; vectors that are filled anew each time.
@@ -58,24 +54,28 @@ struct Moves {
 /// The open sessions.
 #[derive(Debug)]
 pub(super) struct OpenSessions {
-    keys: KeyIndex,
+    pub(super) keys: KeyIndex,
     /// By key: its newest session.
-    newest: Vec<u32>,
-    sessions: Vec<Session>,
-    set: AggregateSet,
+    pub(super) newest: Vec<u32>,
+    pub(super) sessions: Vec<Session>,
+    pub(super) set: AggregateSet,
     /// Numbers of sessions that are no more.
-    free: Vec<u32>,
+    pub(super) free: Vec<u32>,
     ends: Ends,
     /// Sessions that are over and wait to be forgotten, where results are given more than once.
     closing: Ends,
     /// Changes that take results back and wait to be asked for.
     taken_back: Vec<Vec<ArrayRef>>,
-    frozen: FrozenRows,
-    saving: Option<(CheckpointId, PieceSender)>,
-    /// Sessions that must be saved before they change, as they were at the barrier.
-    unsaved: Vec<(u32, Session)>,
+    /// Which of them are still to be saved.
+    pub(super) frozen: FrozenRows,
+    pub(super) saving: Option<Saving>,
+    /// Sessions that must be saved before they change, as they were when the saving began.
+    pub(super) unsaved: Vec<(u32, Session)>,
+    pub(super) store: Option<SessionStore>,
+    /// What it has of them.
+    pub(super) stored: Stored,
     moves: Moves,
-    ids: Vec<u32>,
+    pub(super) ids: Vec<u32>,
     reused: Vec<u32>,
 }
 
@@ -94,6 +94,8 @@ impl OpenSessions {
             frozen: FrozenRows::new(),
             saving: None,
             unsaved: Vec::new(),
+            store: None,
+            stored: Stored::default(),
             moves: Moves::default(),
             ids: Vec::new(),
             reused: Vec::new(),
@@ -113,6 +115,7 @@ impl OpenSessions {
             + self.ends.memory_bytes()
             + self.closing.memory_bytes()
             + self.frozen.memory_bytes()
+            + self.stored.memory_bytes()
             + ids * size_of::<u32>()
             + self.sessions.capacity() * size_of::<Session>()
     }
@@ -130,7 +133,7 @@ impl OpenSessions {
             left_out += u64::from(!self.place(part, *id, opens));
         }
         self.ids = keys;
-        self.send_unsaved(shape);
+        self.send_unsaved(shape)?;
         self.take_back();
         self.move_states(shape, batch)?;
         Ok(left_out)
@@ -167,11 +170,12 @@ impl OpenSessions {
     }
 
     /// Forgets sessions that are out.
-    pub(super) fn remove(&mut self, shape: &Shape, sessions: &[u32]) {
+    pub(super) fn remove(&mut self, shape: &Shape, sessions: &[u32]) -> Result<(), EngineError> {
         for session in sessions {
             touch(&mut self.frozen, &self.sessions, &mut self.unsaved, *session);
         }
-        self.send_unsaved(shape);
+        self.send_unsaved(shape)?;
+        self.delete_stored(shape, sessions)?;
         for session in sessions {
             let Session { key, older, .. } = self.sessions[*session as usize];
             let (mut newer, mut at) = (NONE, self.newest[key as usize]);
@@ -182,74 +186,42 @@ impl OpenSessions {
             self.release(*session);
             self.forget_key_without_session(key);
         }
+        Ok(())
     }
 
-    /// The synchronous part of a snapshot. One that is still running is finished first.
-    pub(super) fn snapshot(&mut self, shape: &Shape, checkpoint: CheckpointId) -> StatePart {
-        while self.saving.is_some() {
-            self.save(shape);
-        }
-        let mut open = vec![u64::MAX; self.sessions.len().div_ceil(64)];
-        if let Some(last) = open.last_mut().filter(|_| !self.sessions.len().is_multiple_of(64)) {
-            *last = (1 << (self.sessions.len() % 64)) - 1;
-        }
-        self.free.iter().for_each(|free| open[*free as usize / 64] &= !(1 << (free % 64)));
-        self.frozen.resize(self.sessions.len());
-        self.frozen.freeze_these(&open);
-        let (sender, reader) = pieces();
-        self.saving = Some((checkpoint, sender));
-        self.save(shape);
-        let schema = Arc::clone(&shape.state);
-        let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
-        StatePart { meta, contents: reader.into() }
-    }
-
-    /// Saves a further piece of a running snapshot, none while the background has enough to do; answers whether more remain.
-    pub(super) fn save_next(&mut self, shape: &Shape) -> bool {
-        match &self.saving {
-            None => return false,
-            Some((checkpoint, sender)) if sender.is_abandoned() => self.abandon(*checkpoint),
-            Some((_, sender)) if sender.is_full() => {}
-            Some(_) => self.save(shape),
-        }
-        self.saving.is_some()
-    }
-
-    /// Gives the snapshot of this checkpoint up, if it is running.
-    pub(super) fn abandon(&mut self, checkpoint: CheckpointId) {
-        if self.saving.take_if(|(running, _)| *running == checkpoint).is_some() {
-            self.frozen.abandon();
-        }
-    }
-
-    /// Takes what was in the snapshot that the task starts from.
+    /// Takes what was in the snapshot that the task starts from, but for sessions that end at `time` or before.
     pub(super) fn restore(
         &mut self,
         shape: &Shape,
         key_groups: KeyGroupRange,
         restored: &[RestoredState],
+        time: i64,
     ) -> Result<(), EngineError> {
         for rows in restored_rows(shape, key_groups, restored)? {
             let namespace = rows.namespace.as_ref().expect("a session has bounds").as_struct();
             let bound = |at: usize| namespace.column(at).as_primitive::<TimestampMillisecondType>().values();
-            let mut keys = std::mem::take(&mut self.ids);
-            self.intern(&rows.keys, rows.rows, &mut keys);
-            let mut opened = Vec::with_capacity(rows.rows);
-            for (key, (start, end)) in keys.iter().zip(bound(0).iter().zip(bound(1))) {
-                let part = Part { key: *key, start: *start, end: *end };
-                let (newer, _) = self.neighbour(part);
-                opened.push(self.open(part, newer));
+            let bounds: Vec<(i64, i64)> = bound(0).iter().copied().zip(bound(1).iter().copied()).collect();
+            self.load(shape, &rows.keys, rows.rows, time)?;
+            self.open_all(&rows.keys, &bounds, &rows.states);
+            // What a job that took late rows in had kept of sessions that are over: their results were given.
+            let mut over = Vec::new();
+            self.take_due(time, &mut over);
+            self.remove(shape, &over)?;
+            if self.is_short() {
+                self.empty(shape)?;
             }
-            self.ids = keys;
-            self.set.resize(self.sessions.len());
-            self.set.assign(&opened, &rows.states);
         }
-        self.frozen.resize(self.sessions.len());
         Ok(())
     }
 
+    /// The key's sessions, newest first.
+    pub(super) fn sessions_of(&self, key: u32) -> impl Iterator<Item = u32> + '_ {
+        let some = |session: u32| (session != NONE).then_some(session);
+        std::iter::successors(some(self.newest[key as usize]), move |session| some(self.sessions[*session as usize].older))
+    }
+
     /// Fills `ids` with the key of each row.
-    fn intern(&mut self, keys: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+    pub(super) fn intern(&mut self, keys: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
         ids.clear();
         self.keys.intern(keys, rows, ids);
         self.newest.resize(self.keys.len(), NONE);
@@ -259,7 +231,7 @@ impl OpenSessions {
     }
 
     /// The last of the key's sessions, newest first, that start after the part ends, and the one after it.
-    fn neighbour(&self, part: Part) -> (u32, u32) {
+    pub(super) fn neighbour(&self, part: Part) -> (u32, u32) {
         let (mut newer, mut at) = (NONE, self.newest[part.key as usize]);
         while at != NONE && self.sessions[at as usize].start > part.end {
             (newer, at) = (at, self.sessions[at as usize].older);
@@ -296,6 +268,9 @@ impl OpenSessions {
         }
         let taken_in = self.moves.merged.1.len();
         self.moves.merged.0.resize(taken_in, oldest);
+        if self.store.is_some() {
+            self.stored.changed.set_one(oldest);
+        }
         self.moves.joined.0.push(oldest);
         self.moves.joined.1.push(id);
         let session = &mut self.sessions[oldest as usize];
@@ -308,7 +283,7 @@ impl OpenSessions {
     }
 
     /// Opens a session behind `newer` in its key's list.
-    fn open(&mut self, part: Part, newer: u32) -> u32 {
+    pub(super) fn open(&mut self, part: Part, newer: u32) -> u32 {
         let Part { key, start, end } = part;
         let older = if newer == NONE { self.newest[key as usize] } else { self.sessions[newer as usize].older };
         let session = Session { key, older, start, end };
@@ -324,6 +299,9 @@ impl OpenSessions {
         };
         self.link(key, newer, id);
         self.ends.enter(id, end);
+        if self.store.is_some() {
+            self.stored.open(id);
+        }
         id
     }
 
@@ -368,41 +346,11 @@ impl OpenSessions {
         if !merged.0.is_empty() {
             let states = set.states(Rows::Ids(&merged.1));
             set.merge(Groups::Each(&merged.0), &states).map_err(overflowed)?;
-            for session in std::mem::take(&mut self.moves.merged.1) {
-                self.release(session);
-            }
+            let gone = std::mem::take(&mut self.moves.merged.1);
+            self.delete_stored(shape, &gone)?;
+            gone.into_iter().for_each(|session| self.release(session));
         }
         Ok(())
-    }
-
-    /// Sends what must be saved before it changes.
-    fn send_unsaved(&mut self, shape: &Shape) {
-        if let Some((_, sender)) = self.saving.as_ref().filter(|_| !self.unsaved.is_empty()) {
-            let (ids, sessions): (Vec<u32>, Vec<Session>) = self.unsaved.drain(..).unzip();
-            sender.send(self.piece(shape, &ids, &sessions));
-        }
-    }
-
-    /// Saves further sessions as one piece.
-    fn save(&mut self, shape: &Shape) {
-        let Some((checkpoint, sender)) = self.saving.take() else { return };
-        let mut ids = Vec::new();
-        self.frozen.take_next(BACKGROUND_ROWS, &mut ids);
-        let sessions: Vec<Session> = ids.iter().map(|id| self.sessions[*id as usize]).collect();
-        sender.send(self.piece(shape, &ids, &sessions));
-        match self.frozen.is_running() {
-            true => self.saving = Some((checkpoint, sender)),
-            false => sender.finish(),
-        }
-    }
-
-    /// The saved rows of these sessions, which had these bounds.
-    fn piece(&self, shape: &Shape, ids: &[u32], sessions: &[Session]) -> RecordBatch {
-        let keys: Vec<u32> = sessions.iter().map(|session| session.key).collect();
-        let (starts, ends) = (sessions.iter().map(|session| session.start), sessions.iter().map(|session| session.end));
-        let namespace = namespace_column(times(starts), times(ends));
-        let columns = self.keys.keys(Rows::Ids(&keys)).into_iter().chain([namespace]).chain(self.set.states(Rows::Ids(ids)));
-        RecordBatch::try_new(Arc::clone(&shape.pieces), columns.collect()).expect("states have the planned columns")
     }
 
     fn keys_of(&self, sessions: &[u32]) -> Vec<u32> {
@@ -432,6 +380,7 @@ fn touch(frozen: &mut FrozenRows, sessions: &[Session], unsaved: &mut Vec<(u32, 
     }
 }
 
-fn times(times: impl Iterator<Item = i64>) -> ArrayRef {
+/// A column of times.
+pub(super) fn times(times: impl Iterator<Item = i64>) -> ArrayRef {
     Arc::new(TimestampMillisecondArray::from_iter_values(times))
 }

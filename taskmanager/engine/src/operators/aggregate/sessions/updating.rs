@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{AggregateSpec, FiringSpec, OperatorSpec, Trigger};
+use levada_common::planned_state::SESSION_BOUNDS;
 use levada_common::time::Watermark;
 use levada_state::bits::Bits;
 use levada_state::keyed::HeapShare;
@@ -160,7 +161,8 @@ impl Operator for UpdatingSessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
         self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
-        self.open.restore(&self.shape, context.key_groups, &restored)?;
+        restored.retain(|state| state.name != SESSION_BOUNDS);
+        self.open.restore(&self.shape, context.key_groups, &restored, i64::MIN)?;
         for session in self.open.restored() {
             self.touched.set(session);
             self.open.place_in_time(session, self.watermark);
@@ -199,10 +201,10 @@ impl Operator for UpdatingSessions {
             let mut due = sessions.clone();
             let mut seen = Bits::default();
             due.retain(|session| self.open.is_due(*session) && seen.set(*session));
-            let columns = (!due.is_empty()).then(|| self.open.give(&self.shape, &due));
+            let columns = (!due.is_empty()).then(|| self.open.give(&self.shape, &due)).transpose()?;
             if forget {
                 sessions.iter().for_each(|session| self.touched.clear(*session));
-                self.open.remove(&self.shape, &sessions);
+                self.open.remove(&self.shape, &sessions)?;
                 self.count()?;
             }
             if let Some(columns) = columns {
@@ -252,13 +254,13 @@ impl Operator for UpdatingSessions {
         if finished {
             return Ok(Vec::new());
         }
-        let mut parts = vec![self.open.snapshot(&self.shape, checkpoint)];
+        let mut parts = self.open.snapshot(&self.shape, checkpoint)?;
         parts.extend(watermark_part(&self.shape.uid, self.watermark));
         Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
-        Ok(self.open.save_next(&self.shape))
+        self.open.save_next(&self.shape)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {

@@ -3,6 +3,9 @@
 //! A row is taken in once, into the slice of its time; slices are panes, and all the state there is. Windows are made of slices
 //! when they fire. A row whose windows have all fired is late. Where a row comes behind the watermark into a slice that windows
 //! still to come have, what was merged of slices is made anew.
+//!
+//! In front of a store what was merged is the first to go where memory is short. A window of which part of a slice has left memory
+//! is made of its slices range by range (`panes/ranges.rs`), so that it never comes into memory whole.
 
 mod series;
 mod stacks;
@@ -15,7 +18,7 @@ use levada_common::plan::WindowTime;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
-use super::panes::OpenPanes;
+use super::panes::{MergedRows, OpenPanes, Ranges};
 use super::restore::refuse;
 use super::shape::Shape;
 use crate::error::EngineError;
@@ -30,8 +33,19 @@ pub(in crate::operators) use series::Series;
 #[derive(Debug)]
 struct Outgoing {
     window: Window,
-    /// Next of its keys.
-    cursor: usize,
+    made: Made,
+}
+
+/// How a window is made.
+#[derive(Debug)]
+enum Made {
+    /// Of `Slices::stacks`.
+    Stacked {
+        /// Next of its keys.
+        cursor: usize,
+    },
+    /// Of `Slices::ranges`: a store has part of it.
+    InRanges,
 }
 
 /// An aggregation in windows that overlap.
@@ -43,6 +57,7 @@ pub(super) struct Slices {
     series: Series,
     panes: OpenPanes,
     stacks: Stacks,
+    ranges: Ranges,
     /// Whether slices have changed that are in `stacks`.
     is_stale: bool,
     outgoing: Option<Outgoing>,
@@ -58,6 +73,7 @@ impl Slices {
     pub(super) fn new(shape: Arc<Shape>, late: LateRows, series: Series, time: &WindowTime) -> Self {
         Self {
             stacks: Stacks::new(&shape),
+            ranges: Ranges::new(&shape),
             shape,
             series,
             panes: OpenPanes::default(),
@@ -80,28 +96,71 @@ impl Slices {
         self.panes.first().and_then(|slice| self.series.first_after(slice, self.fired))
     }
 
-    /// The next window that fires at the watermark, its slices merged.
+    /// The next window that fires at the watermark, its slices merged or about to be.
     fn next_window(&mut self) -> Result<Option<Outgoing>, EngineError> {
         let watermark = self.clock.watermark();
         let Some(window) = self.upcoming().filter(|window| window.has_fired(watermark)) else {
             self.fired = watermark;
             return Ok(None);
         };
-        self.stacks.move_to(&self.shape, window, &self.panes, std::mem::take(&mut self.is_stale))?;
-        Ok(Some(Outgoing { window, cursor: 0 }))
+        let made = if self.panes.beyond(window.start, window.end).next().is_some() {
+            self.unstack();
+            self.ranges.begin(&mut self.panes, window.start, window.end);
+            Made::InRanges
+        } else {
+            self.stacks.move_to(&self.shape, window, &self.panes, std::mem::take(&mut self.is_stale))?;
+            Made::Stacked { cursor: 0 }
+        };
+        Ok(Some(Outgoing { window, made }))
+    }
+
+    /// The next rows of a window, at most `rows_max`; `None` when it is out.
+    fn merged_rows(&mut self, made: &mut Made, rows_max: usize) -> Result<Option<MergedRows>, EngineError> {
+        match made {
+            Made::Stacked { cursor } => self.stacks.next(&self.shape, cursor, rows_max),
+            Made::InRanges => self.ranges.next(&self.shape, &mut self.panes, rows_max),
+        }
     }
 
     /// The window is out: slices that no other window has are dropped.
     fn end_window(&mut self, window: Window) -> Result<(), EngineError> {
         self.fired = window.end.saturating_sub(1);
-        while let Some(slice) = self.panes.first().filter(|slice| self.series.last(*slice).has_fired(self.fired)) {
-            let pane = self.panes.pop(&self.shape, slice)?;
-            self.panes.retire(pane);
-        }
+        self.drop_dead()?;
         if self.panes.groups() == 0 {
+            self.unstack();
+        }
+        self.make_room()?;
+        self.count()
+    }
+
+    /// Drops the slices whose windows have all fired.
+    fn drop_dead(&mut self) -> Result<(), EngineError> {
+        while let Some(slice) = self.panes.first().filter(|slice| self.series.last(*slice).has_fired(self.fired)) {
+            self.panes.drop_pane(&self.shape, slice)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what was merged of slices.
+    fn unstack(&mut self) {
+        if !self.stacks.is_new() {
             self.stacks = Stacks::new(&self.shape);
         }
-        self.count()
+        self.is_stale = false;
+    }
+
+    /// Lets go what should where memory is short: what was merged first.
+    fn make_room(&mut self) -> Result<(), EngineError> {
+        self.hold_beside();
+        if self.panes.is_short() {
+            self.unstack();
+            self.hold_beside();
+        }
+        self.panes.make_room(&self.shape)
+    }
+
+    fn hold_beside(&mut self) {
+        self.panes.hold_beside(self.stacks.memory_bytes() + self.ranges.memory_bytes());
     }
 
     /// Slices that were saved by windows of another making are not these.
@@ -120,8 +179,9 @@ impl Slices {
     }
 
     fn count(&mut self) -> Result<(), EngineError> {
+        self.hold_beside();
         let context = self.context.as_ref().expect("an operator is opened first");
-        self.panes.count_with(&self.shape, context, self.stacks.memory_bytes())
+        self.panes.count(&self.shape, context)
     }
 }
 
@@ -129,12 +189,17 @@ impl Operator for Slices {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.clock.restore(&self.shape.uid, &mut restored)?;
         self.fired = self.clock.watermark();
-        // Slices stay on the heap, whatever the backend.
-        self.panes.open(&self.shape, &OperatorContext { cold: None, ..context.clone() }, &restored)?;
+        self.panes.open(&self.shape, context, &restored)?;
         self.check_grid()?;
+        // A snapshot of a store may have slices of which it had not deleted everything.
+        self.drop_dead()?;
         self.late.open(context);
         self.context = Some(context.clone());
         self.count()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready(&self.shape)
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
@@ -147,6 +212,9 @@ impl Operator for Slices {
         for split in late {
             self.late.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
+        self.make_room()?;
+        // Faster than slices can grow.
+        self.panes.delete_leaving(&self.shape, 2 * batch.num_rows())?;
         self.count()
     }
 
@@ -157,18 +225,15 @@ impl Operator for Slices {
             if self.outgoing.is_none() {
                 self.outgoing = self.next_window()?;
             }
-            let Some(Outgoing { window, cursor }) = &mut self.outgoing else { break };
-            match self.stacks.next(&self.shape, cursor, rows_max - rows)? {
+            let Some(Outgoing { window, mut made }) = self.outgoing.take() else { break };
+            match self.merged_rows(&mut made, rows_max - rows)? {
                 Some(merged) => {
-                    let window = window.result_columns(merged.rows);
-                    parts.push(self.shape.output(merged.keys.into_iter().chain(window).chain(merged.results).collect())?);
+                    let bounds = window.result_columns(merged.rows);
+                    parts.push(self.shape.output(merged.keys.into_iter().chain(bounds).chain(merged.results).collect())?);
                     rows += merged.rows;
+                    self.outgoing = Some(Outgoing { window, made });
                 }
-                None => {
-                    let window = *window;
-                    self.outgoing = None;
-                    self.end_window(window)?;
-                }
+                None => self.end_window(window)?,
             }
         }
         self.shape.joined(parts)

@@ -11,11 +11,10 @@
 
 use std::ops::Range;
 
-use arrow::array::ArrayRef;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
 
-use super::super::panes::{OpenPanes, Pane};
+use super::super::panes::{MergedRows, OpenPanes, Pane};
 use super::super::shape::Shape;
 use crate::aggregate::{AggregateSet, CallOverflow, Groups};
 use crate::error::EngineError;
@@ -77,16 +76,6 @@ struct Scratch {
     from_back: Vec<u32>,
 }
 
-/// Rows of a window on their way out.
-pub(super) struct Merged {
-    /// Number of rows, at least 1.
-    pub(super) rows: usize,
-    /// Key columns.
-    pub(super) keys: Vec<ArrayRef>,
-    /// A column per call.
-    pub(super) results: Vec<ArrayRef>,
-}
-
 impl Stacks {
     /// Without slices.
     pub(super) fn new(shape: &Shape) -> Self {
@@ -99,6 +88,11 @@ impl Stacks {
             merged: set(),
             scratch: Scratch::default(),
         }
+    }
+
+    /// Whether no slice was ever brought in.
+    pub(super) fn is_new(&self) -> bool {
+        self.until == i64::MIN
     }
 
     /// Whether a slice is in that ends then.
@@ -131,7 +125,7 @@ impl Stacks {
     }
 
     /// The next rows of the window, at most `rows_max`, from the key at `cursor` on; `None` when there is none.
-    pub(super) fn next(&mut self, shape: &Shape, cursor: &mut usize, rows_max: usize) -> Result<Option<Merged>, EngineError> {
+    pub(super) fn next(&mut self, shape: &Shape, cursor: &mut usize, rows_max: usize) -> Result<Option<MergedRows>, EngineError> {
         let Scratch { keys, keys_of_back, both, from_back, sources, targets, .. } = &mut self.scratch;
         [&mut *keys, keys_of_back, both, from_back, sources, targets].into_iter().for_each(Vec::clear);
         // First the keys of the front, then those that only the back has: groups that are new to a merge come in order.
@@ -176,7 +170,7 @@ impl Stacks {
             merged.map_err(|overflow| overflowed(shape, &self.directory, keys, &overflow))?;
             self.merged.read(Rows::first(rows))
         };
-        Ok(Some(Merged { rows, keys: self.directory.keys(Rows::Ids(keys)), results }))
+        Ok(Some(MergedRows { rows, keys: self.directory.keys(Rows::Ids(keys)), results }))
     }
 
     /// Bytes held.

@@ -15,8 +15,16 @@ fn kinds() -> Vec<(AggregateSpec, &'static str, &'static str)> {
         (of(WindowSpec::Running), "aggregate", "use the rocksdb backend, group by fewer keys"),
         (of(WindowSpec::Global), "aggregate", "use the rocksdb backend, group by fewer keys"),
         (of(tumbling(10)), "panes", "use the rocksdb backend, make the windows shorter"),
-        (of(WindowSpec::Sliding { size_ms: 20, slide_ms: 10, offset_ms: 0 }), "slices", "make the windows shorter"),
-        (of(WindowSpec::Cumulate { size_ms: 20, step_ms: 10, offset_ms: 0 }), "slices", "make the windows shorter"),
+        (
+            of(WindowSpec::Sliding { size_ms: 20, slide_ms: 10, offset_ms: 0 }),
+            "slices",
+            "use the rocksdb backend, make the windows shorter",
+        ),
+        (
+            of(WindowSpec::Cumulate { size_ms: 20, step_ms: 10, offset_ms: 0 }),
+            "slices",
+            "use the rocksdb backend, make the windows shorter",
+        ),
         (of(WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: 5 } }), "sessions", "make the gap of the sessions shorter"),
     ]
 }

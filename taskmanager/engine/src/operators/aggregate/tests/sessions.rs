@@ -15,7 +15,7 @@ pub(super) fn session(gap_ms: i64) -> WindowSpec {
     WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } }
 }
 
-fn per_row() -> WindowSpec {
+pub(super) fn per_row() -> WindowSpec {
     WindowSpec::Session { gap: SessionGap::Column { name: "v".into() } }
 }
 
@@ -70,7 +70,7 @@ fn count_and_sum(keys: &[&str], window: WindowSpec) -> Rig {
 }
 
 /// The rows with a value that can be a gap.
-fn with_gaps(steps: &[Step]) -> Vec<Step> {
+pub(super) fn with_gaps(steps: &[Step]) -> Vec<Step> {
     let with_gap = |rows: &Vec<Row>| rows.iter().map(|(key, time, value)| (*key, *time, value.abs() * 3 + 1)).collect();
     let step = |step: &Step| match step {
         Step::Rows(rows) => Step::Rows(with_gap(rows)),

@@ -1,10 +1,15 @@
 //! Aggregations in front of a store, against the same on the heap: what goes out, what snapshots have, and what is restored.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arrow::array::AsArray;
+use arrow::datatypes::TimestampMillisecondType;
+use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{AggregatePhase, AggregateSpec, WindowSpec};
+use levada_common::planned_state::SESSION_BOUNDS;
 use levada_common::time::Watermark;
 use levada_state::cold::OverlayBudget;
 use levada_state::cold::memory::MemoryColdStores;
@@ -12,6 +17,8 @@ use levada_state::snapshot::{Contents, DatabaseSnapshot, StateMeta, StatePart};
 use proptest::prelude::*;
 
 use super::rig::{MAX_PARALLELISM, Rig, Row, batch, calls, in_range, rows_of, spec, store, tumbling};
+use super::sessions::{per_row, session, with_gaps};
+use super::slices::{cumulate, sliding, windows_of};
 use super::windows::{Step, sorted};
 use crate::operator::RestoredState;
 use crate::testing::collect;
@@ -59,7 +66,25 @@ pub(super) fn as_part(meta: StateMeta, database: Arc<dyn DatabaseSnapshot>) -> S
 
 /// The rows of the keyed states among these.
 fn state_rows(states: &[RestoredState]) -> Vec<String> {
-    sorted(states.iter().filter(|state| state.name != "watermark").flat_map(|state| &state.batches).flat_map(rows_of).collect())
+    sorted(keyed(states).flat_map(rows_of).collect())
+}
+
+fn keyed(states: &[RestoredState]) -> impl Iterator<Item = &RecordBatch> {
+    states.iter().filter(|state| !["watermark", SESSION_BOUNDS].contains(&state.name.as_str())).flat_map(|state| &state.batches)
+}
+
+/// Likewise, but for slices whose windows have all fired at this watermark: they leave the store beside the rows.
+fn live_rows(states: &[RestoredState], window: &WindowSpec, watermark: i64) -> Vec<String> {
+    if !matches!(window, WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }) {
+        return state_rows(states);
+    }
+    let is_live = |start: &i64| windows_of(window, *start).iter().any(|(_, end)| end - 1 > watermark);
+    let live = |batch: &RecordBatch| {
+        let slices = batch.column_by_name("namespace").expect("slices have bounds").as_struct();
+        let starts = slices.column(0).as_primitive::<TimestampMillisecondType>().values();
+        rows_of(batch).into_iter().zip(starts).filter(|(_, start)| is_live(start)).map(|(row, _)| row).collect::<Vec<_>>()
+    };
+    sorted(keyed(states).flat_map(live).collect())
 }
 
 fn aggregates() -> Vec<AggregateSpec> {
@@ -74,8 +99,24 @@ fn aggregates() -> Vec<AggregateSpec> {
         spec(&["k"], tumbling(40), calls()[..1].to_vec()),
         spec(&["k"], WindowSpec::Running, vec![collect("all")]),
         spec(&["k"], tumbling(15), vec![collect("all")]),
+        spec(&["k"], sliding(15, 6, 2), calls()),
+        spec(&["s"], sliding(40, 40, 0), calls()),
+        spec(&[], sliding(15, 6, 2), calls()),
+        spec(&["k"], cumulate(24, 6, 3), calls()),
+        spec(&["k"], session(5), calls()),
+        spec(&["s"], session(30), calls()),
+        spec(&[], session(2), calls()),
+        spec(&["k"], per_row(), calls()),
     ]
 }
+
+/// The step with rows that the aggregation can take.
+fn fitting(aggregate: &AggregateSpec, step: Step) -> Step {
+    if aggregate.window == per_row() { with_gaps(&[step]).swap_remove(0) } else { step }
+}
+
+/// Number of aggregations.
+const AGGREGATES: usize = 17;
 
 /// What a test does to an operator.
 #[derive(Debug, Clone)]
@@ -131,15 +172,17 @@ fn act(rig: &mut Rig, step: &Step, watermark: &mut i64, range: KeyGroupRange) {
 
 proptest! {
     #[test]
-    fn a_store_behind_changes_nothing(deeds in deeds(), which in 0usize..9, memory in memory()) {
+    fn a_store_behind_changes_nothing(deeds in deeds(), which in 0..AGGREGATES, memory in memory()) {
         let aggregate = &aggregates()[which];
         let (mut heap, mut rig) = (Rig::new(aggregate), before(aggregate, memory, everything(), &Vec::new(), Vec::new()));
         let (mut at_heap, mut at_store) = (i64::MIN, i64::MIN);
-        // The newest snapshot: what the heap had, and the store's parts.
-        let mut running: Option<(u64, Vec<String>, Vec<StatePart>)> = None;
+        // The newest snapshot and its watermark: what the heap had, and the store's parts.
+        let mut running: Option<(u64, i64, Vec<String>, Vec<StatePart>)> = None;
+        let rows = |states: &[RestoredState], watermark| live_rows(states, &aggregate.window, watermark);
         for (at, deed) in deeds.iter().enumerate() {
             match deed {
                 Deed::Does(step) => {
+                    let step = &fitting(aggregate, step.clone());
                     act(&mut heap, step, &mut at_heap, everything());
                     act(&mut rig, step, &mut at_store, everything());
                     prop_assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()), "deed {}", at);
@@ -148,9 +191,9 @@ proptest! {
                     let parts = heap.barrier(at as u64);
                     let expected = state_rows(&store(parts, || heap.background()));
                     let parts = rig.barrier(at as u64);
-                    if let Some((_, expected, parts)) = running.replace((at as u64, expected, parts)) {
+                    if let Some((_, time, expected, parts)) = running.replace((at as u64, at_store, expected, parts)) {
                         // It was finished at the latest by the barrier.
-                        prop_assert_eq!(state_rows(&store(parts, || false)), expected, "the snapshot before deed {}", at);
+                        prop_assert_eq!(rows(&store(parts, || false), time), expected, "the snapshot before deed {}", at);
                     }
                 }
                 Deed::GiveUp => {
@@ -166,8 +209,8 @@ proptest! {
         heap.finish();
         rig.finish();
         prop_assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()), "at the end");
-        if let Some((_, expected, parts)) = running {
-            prop_assert_eq!(state_rows(&store(parts, || rig.background())), expected, "the last snapshot");
+        if let Some((_, time, expected, parts)) = running {
+            prop_assert_eq!(rows(&store(parts, || rig.background()), time), expected, "the last snapshot");
         }
         prop_assert_eq!(heap.late_rows(), rig.late_rows());
     }
@@ -176,7 +219,7 @@ proptest! {
     fn what_a_store_had_is_restored(
         before_it in steps(),
         after in steps(),
-        which in 0usize..9,
+        which in 0..AGGREGATES,
         memory_before in memory(),
         memory_after in memory(),
         parallelism in (1u32..4, 1u32..4),
@@ -192,6 +235,7 @@ proptest! {
         };
         let parallelism = if is_keyed_by_k { parallelism } else { (1, 1) };
 
+        let [before_it, after] = [before_it, after].map(|steps| steps.into_iter().map(|step| fitting(aggregate, step)).collect::<Vec<_>>());
         let mut heap = Rig::new(aggregate);
         let mut time = i64::MIN;
         before_it.iter().for_each(|step| act(&mut heap, step, &mut time, everything()));
@@ -264,6 +308,98 @@ fn a_window_of_more_keys_than_memory_holds_goes_out_piece_by_piece() {
     found.expect("it was completed");
 }
 
+/// Windows of three slices, each of more keys than memory holds; half of the keys are in every slice, and late rows come to both.
+#[test]
+fn overlapping_windows_of_more_keys_than_memory_holds_are_made_range_by_range() {
+    let aggregate = spec(&["k"], sliding(30, 10, 0), calls());
+    let share = 128 << 10;
+    let (mut heap, mut rig) = (Rig::new(&aggregate), before(&aggregate, (share, 2), everything(), &Vec::new(), Vec::new()));
+    for time in [0, 10, 20, 30] {
+        let keys = (0..2_000).chain(time * 1000..time * 1000 + 2_000);
+        let rows: Vec<Row> = keys.map(|key| (key, time + key % 10, key % 97)).collect();
+        let late: Vec<Row> = (0..500).map(|key| (key * 4, time - 5, key)).collect();
+        for rows in rows.chunks(200).chain([&late[..]]) {
+            heap.process(rows);
+            rig.process(rows);
+            assert!(rig.metrics.state_bytes.load(Ordering::Relaxed) <= 2 * share as u64);
+        }
+        heap.advance(time + 9);
+        rig.advance(time + 9);
+        assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()), "at {time}");
+    }
+    heap.finish();
+    rig.finish();
+    assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()));
+    assert_eq!(heap.late_rows(), rig.late_rows());
+    assert!(rig.background(), "slices leave beside the rows");
+    while rig.background() {}
+    let (databases, _) = split_parts(rig.barrier(1));
+    while rig.background() {}
+    let found = databases[0].1.rows("slices", &mut |rows| panic!("{} rows are left of slices that are over", rows.num_rows()));
+    found.expect("it was completed");
+}
+
+/// More sessions than memory holds: some grow in memory, some after they have left it, some fire from the store.
+#[test]
+fn sessions_that_have_left_memory_grow_merge_and_fire() {
+    let aggregate = spec(&["k"], session(100), calls());
+    let share = 512 << 10;
+    let (mut heap, mut rig) = (Rig::new(&aggregate), before(&aggregate, (share, 2), everything(), &Vec::new(), Vec::new()));
+    // Keys, their time, and the time that is over then.
+    let rounds: [(Range<i64>, i64, i64); 6] = [
+        (0..8_000, 0, -60),
+        (0..3_000, 150, 90),
+        (1_000..4_000, 90, 95),
+        (0..6_000, 170, 105),
+        (0..500, 171, 171),
+        (0..8_000, 400, 400),
+    ];
+    for (keys, time, over) in rounds {
+        let rows: Vec<Row> = keys.map(|key| (key, time + key % 10, key % 97)).collect();
+        for rows in rows.chunks(250) {
+            heap.process(rows);
+            rig.process(rows);
+            assert!(rig.metrics.state_bytes.load(Ordering::Relaxed) <= 2 * share as u64);
+        }
+        heap.advance(over);
+        rig.advance(over);
+        assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()), "at {time}");
+    }
+    heap.finish();
+    rig.finish();
+    assert_eq!(sorted(heap.take_rows()), sorted(rig.take_rows()));
+    assert_eq!(heap.late_rows(), rig.late_rows());
+    let (databases, _) = split_parts(rig.barrier(1));
+    while rig.background() {}
+    for state in ["sessions", SESSION_BOUNDS] {
+        let found = databases[0].1.rows(state, &mut |rows| panic!("{} rows are left of sessions that are over", rows.num_rows()));
+        found.expect("it was completed");
+    }
+}
+
+#[test]
+fn slices_that_were_on_their_way_out_of_a_store_are_not_restored() {
+    let aggregate = spec(&["k"], sliding(20, 10, 0), calls()[..1].to_vec());
+    let mut rig = before(&aggregate, (0, 0), everything(), &Vec::new(), Vec::new());
+    (0..4).for_each(|_| rig.process(&many(5000)));
+    rig.process(&[(7, 15, 0)]);
+    rig.advance(19);
+    assert_eq!(rig.take_rows().len(), 10_000);
+    let (in_databases, others) = split_parts(rig.barrier(1));
+    let others = store(others, || rig.background());
+    let databases = in_databases.iter().map(|(_, database)| Arc::clone(database)).collect();
+    let parts = in_databases.into_iter().map(|(meta, database)| StatePart { meta, contents: Contents::Database(database) });
+    let mut states = store(parts.collect(), || rig.background());
+    assert!(state_rows(&states).len() > 1, "the first slice was deleted before the barrier");
+    let mut restored = before(&aggregate, (0, 0), everything(), &databases, others.clone());
+    states.extend(others);
+    let mut on_heap = Rig::restored(&aggregate, states, everything());
+    for rig in [&mut restored, &mut on_heap] {
+        rig.finish();
+        assert_eq!(rig.take_rows(), ["7,10,30,29,1"]);
+    }
+}
+
 #[test]
 fn a_window_that_fires_while_its_snapshot_is_sent_is_in_that_one_only() {
     let aggregate = spec(&["k"], tumbling(10), calls());
@@ -281,7 +417,7 @@ fn a_window_that_fires_while_its_snapshot_is_sent_is_in_that_one_only() {
 
 #[test]
 fn nothing_is_read_of_what_never_left_memory() {
-    for window in [WindowSpec::Running, WindowSpec::Global, tumbling(10)] {
+    for window in [WindowSpec::Running, WindowSpec::Global, tumbling(10), sliding(20, 10, 0), session(10)] {
         let mut rig = before(&spec(&["k"], window, calls()), (64 << 20, 0), everything(), &Vec::new(), Vec::new());
         rig.process(&many(1000));
         rig.barrier(1);

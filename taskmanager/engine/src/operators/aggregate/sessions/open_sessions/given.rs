@@ -57,7 +57,7 @@ impl OpenSessions {
     }
 
     /// Changes of these sessions (`_op`, keys, bounds, results), which count as given from now on.
-    pub(in super::super) fn give(&mut self, shape: &Shape, sessions: &[u32]) -> Vec<ArrayRef> {
+    pub(in super::super) fn give(&mut self, shape: &Shape, sessions: &[u32]) -> Result<Vec<ArrayRef>, EngineError> {
         let is_given = |session: &u32| self.set.marks().is_some_and(|marks| marks.is_given(*session));
         let kind = |session| if is_given(session) { RowKind::UpdateAfter } else { RowKind::Insert };
         let op: ArrayRef = Arc::new(Int8Array::from_iter_values(sessions.iter().map(|session| kind(session) as i8)));
@@ -65,11 +65,11 @@ impl OpenSessions {
         for session in sessions {
             touch(&mut self.frozen, &self.sessions, &mut self.unsaved, *session);
         }
-        self.send_unsaved(shape);
+        self.send_unsaved(shape)?;
         if let Some(marks) = self.set.marks_mut() {
             sessions.iter().for_each(|session| marks.give(*session));
         }
-        columns
+        Ok(columns)
     }
 
     /// Takes back what was given of sessions that begin earlier now or are about to be taken in by others: their last change
