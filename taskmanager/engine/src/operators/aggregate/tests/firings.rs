@@ -434,6 +434,24 @@ fn early_results_come_by_time_and_by_rows() {
     assert_eq!(rig.take_rows(), ["2,1,0,100,99,6"]);
 }
 
+/// What a global window had taken in and not given before a restore is given at the next moment, though no further row comes.
+#[test]
+fn a_restored_window_over_everything_gives_what_waited() {
+    let early = FiringSpec { early: Some(trigger(Some(10), None)), lateness_ms: 0, late: None, accumulate: true };
+    for keys in [&["k"][..], &[]] {
+        let aggregate = counts(keys, WindowSpec::Global, early);
+        let mut rig = Rig::new(&aggregate);
+        rig.tick(1000);
+        rig.process(&[(1, 5, 5), (2, 6, 6)]);
+        let restored = store(rig.barrier(1), || rig.background());
+        let mut rig = Rig::restored(&aggregate, restored, everything());
+        rig.tick(2000);
+        assert_eq!(rig.take_rows(), Vec::<String>::new());
+        rig.tick(2010);
+        assert_eq!(rig.take_rows().len(), if keys.is_empty() { 1 } else { 2 });
+    }
+}
+
 #[test]
 fn parts_begin_anew_after_each_result() {
     let firing = FiringSpec { early: Some(trigger(Some(10), Some(2))), lateness_ms: 50, late: None, accumulate: false };
