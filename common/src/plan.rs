@@ -33,7 +33,7 @@ pub use library::{LibraryArgument, LibraryCall};
 pub use process::{Evict, ProcessSpec, ProcessWindow, SecondInput};
 pub use top::{TopSpec, TopWindow};
 pub use watermark::{AlignSpec, FutureBound, FutureRows, TimeFormat, TimeUnit, WatermarkRule, WatermarkSpec};
-pub use window::{SessionGap, WindowSpec, WindowTime};
+pub use window::{SessionGap, WindowSpec, WindowTime, greatest_common_divisor};
 
 /// Version of the plan's JSON; a TaskManager refuses another one.
 pub const PLAN_VERSION: u32 = 1;

@@ -136,8 +136,8 @@ impl WindowSpec {
     }
 }
 
-/// Of two numbers, at least 1.
-fn greatest_common_divisor(mut one: i64, mut other: i64) -> i64 {
+/// The greatest common divisor of two numbers, at least 1.
+pub fn greatest_common_divisor(mut one: i64, mut other: i64) -> i64 {
     while other > 0 {
         (one, other) = (other, one % other);
     }

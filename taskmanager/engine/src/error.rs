@@ -184,8 +184,9 @@ impl Faulty for EngineError {
 
     fn retry(&self) -> Retry {
         match self {
-            Self::BadRecord { .. } | Self::AggregateOverflow { .. } | Self::Restore { .. } => Retry::Never,
-            Self::LibraryAggregate { .. } => Retry::Never,
+            Self::BadRecord { .. } | Self::AggregateOverflow { .. } | Self::LibraryAggregate { .. } | Self::Restore { .. } => {
+                Retry::Never
+            }
             Self::Connector { retry, .. } => *retry,
             Self::Function { source, .. } => source.retry(),
             Self::Store { source, .. } => source.retry(),

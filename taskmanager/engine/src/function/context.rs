@@ -15,6 +15,7 @@ pub use levada_state::timers::TimerKind;
 use super::error::FunctionError;
 use super::inner::Inner;
 use crate::metrics::{Counter, NodeMetrics};
+use crate::operator::OperatorContext;
 
 /// What a function is told when its task starts.
 #[derive(Debug, Clone)]
@@ -28,6 +29,12 @@ pub struct FunctionContext {
 }
 
 impl FunctionContext {
+    /// Of the function of a node, in the place where its operator runs.
+    pub(crate) fn new(uid: &Uid, context: &OperatorContext, keys: Vec<Column>, declaration: Arc<FunctionDeclaration>) -> Self {
+        let (subtask, parallelism) = (context.subtask, context.parallelism);
+        Self { uid: uid.clone(), subtask, parallelism, keys, declaration, metrics: Arc::clone(&context.metrics) }
+    }
+
     /// The node's name in the job.
     pub fn uid(&self) -> &Uid {
         &self.uid

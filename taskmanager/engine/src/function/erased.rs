@@ -15,7 +15,9 @@ pub(crate) trait Function: Send {
     fn open(&mut self, context: &FunctionContext, inner: &mut Inner) -> Result<(), FunctionError>;
     fn process(&mut self, input: usize, rows: Rows<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError>;
     fn on_timers(&mut self, timers: FiredTimers<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError>;
-    fn snapshot(&mut self, inner: &mut Inner) -> Result<(), FunctionError>;
+    fn snapshot(&mut self, _inner: &mut Inner) -> Result<(), FunctionError> {
+        Ok(())
+    }
     fn close(&mut self, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError>;
 }
 
@@ -56,33 +58,36 @@ erased!(
     Connected<KeyedCoProcessFunction>
 );
 
-impl<F: KeyedProcessFunction> Function for Keyed<F> {
-    fn bind(&mut self, binder: &mut dyn Binder) -> Result<(), BindError> {
-        self.states = Some(F::bind(binder)?);
-        Ok(())
-    }
+/// What is the same in all functions that have a key.
+macro_rules! keyed {
+    () => {
+        fn bind(&mut self, binder: &mut dyn Binder) -> Result<(), BindError> {
+            self.states = Some(F::bind(binder)?);
+            Ok(())
+        }
 
-    fn open(&mut self, context: &FunctionContext, _inner: &mut Inner) -> Result<(), FunctionError> {
-        self.function.open(context)
-    }
+        fn open(&mut self, context: &FunctionContext, _inner: &mut Inner) -> Result<(), FunctionError> {
+            self.function.open(context)
+        }
+
+        fn on_timers(&mut self, timers: FiredTimers<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
+            let (function, states) = self.parts();
+            function.on_timers(states, timers, &mut KeyedContext::new(inner), out)
+        }
+
+        fn close(&mut self, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
+            let (function, states) = self.parts();
+            function.close(states, &mut KeyedContext::new(inner), out)
+        }
+    };
+}
+
+impl<F: KeyedProcessFunction> Function for Keyed<F> {
+    keyed!();
 
     fn process(&mut self, _input: usize, rows: Rows<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
         let (function, states) = self.parts();
         function.process(states, rows, &mut KeyedContext::new(inner), out)
-    }
-
-    fn on_timers(&mut self, timers: FiredTimers<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
-        let (function, states) = self.parts();
-        function.on_timers(states, timers, &mut KeyedContext::new(inner), out)
-    }
-
-    fn snapshot(&mut self, _inner: &mut Inner) -> Result<(), FunctionError> {
-        Ok(())
-    }
-
-    fn close(&mut self, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
-        let (function, states) = self.parts();
-        function.close(states, &mut KeyedContext::new(inner), out)
     }
 }
 
@@ -118,14 +123,7 @@ impl<F: FlatMapFunction> Function for FlatMap<F> {
 }
 
 impl<F: BroadcastProcessFunction> Function for Broadcast<F> {
-    fn bind(&mut self, binder: &mut dyn Binder) -> Result<(), BindError> {
-        self.states = Some(F::bind(binder)?);
-        Ok(())
-    }
-
-    fn open(&mut self, context: &FunctionContext, _inner: &mut Inner) -> Result<(), FunctionError> {
-        self.function.open(context)
-    }
+    keyed!();
 
     fn process(&mut self, input: usize, rows: Rows<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
         let (function, states) = self.parts();
@@ -135,49 +133,14 @@ impl<F: BroadcastProcessFunction> Function for Broadcast<F> {
             function.process_broadcast(states, rows, &mut FlatMapContext::new(inner), out)
         }
     }
-
-    fn on_timers(&mut self, timers: FiredTimers<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
-        let (function, states) = self.parts();
-        function.on_timers(states, timers, &mut KeyedContext::new(inner), out)
-    }
-
-    fn snapshot(&mut self, _inner: &mut Inner) -> Result<(), FunctionError> {
-        Ok(())
-    }
-
-    fn close(&mut self, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
-        let (function, states) = self.parts();
-        function.close(states, &mut KeyedContext::new(inner), out)
-    }
 }
 
 impl<F: KeyedCoProcessFunction> Function for Connected<F> {
-    fn bind(&mut self, binder: &mut dyn Binder) -> Result<(), BindError> {
-        self.states = Some(F::bind(binder)?);
-        Ok(())
-    }
-
-    fn open(&mut self, context: &FunctionContext, _inner: &mut Inner) -> Result<(), FunctionError> {
-        self.function.open(context)
-    }
+    keyed!();
 
     fn process(&mut self, input: usize, rows: Rows<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
         let (function, states) = self.parts();
         let mut ctx = KeyedContext::new(inner);
         if input == 0 { function.process1(states, rows, &mut ctx, out) } else { function.process2(states, rows, &mut ctx, out) }
-    }
-
-    fn on_timers(&mut self, timers: FiredTimers<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
-        let (function, states) = self.parts();
-        function.on_timers(states, timers, &mut KeyedContext::new(inner), out)
-    }
-
-    fn snapshot(&mut self, _inner: &mut Inner) -> Result<(), FunctionError> {
-        Ok(())
-    }
-
-    fn close(&mut self, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
-        let (function, states) = self.parts();
-        function.close(states, &mut KeyedContext::new(inner), out)
     }
 }

@@ -126,7 +126,7 @@ impl Inner {
     pub(super) fn set_timer(&mut self, kind: TimerKind, time_ms: i64) -> Result<(), FunctionError> {
         let window = self.keyed.namespace();
         let (timers, key) = self.timers(kind)?;
-        timers.register(key, window, time_ms).map(drop).ok_or(FunctionError::NoWindow)
+        timers.register(key, window, time_ms).ok_or(FunctionError::NoWindow)
     }
 
     /// Takes a timer back.
@@ -134,7 +134,7 @@ impl Inner {
     pub(super) fn delete_timer(&mut self, kind: TimerKind, time_ms: i64) -> Result<(), FunctionError> {
         let window = self.keyed.namespace();
         let (timers, key) = self.timers(kind)?;
-        timers.delete(key, window, time_ms).map(drop).ok_or(FunctionError::NoWindow)
+        timers.delete(key, window, time_ms).ok_or(FunctionError::NoWindow)
     }
 
     /// The timers of this kind, and the current key.

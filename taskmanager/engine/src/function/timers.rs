@@ -55,19 +55,21 @@ impl FunctionTimers {
     }
 
     /// Wakes the key, and its window where timers have one, at `time_ms`; `None` where the window is missing.
-    pub(super) fn register(&mut self, key: u32, window: Option<Namespace>, time_ms: i64) -> Option<bool> {
+    pub(super) fn register(&mut self, key: u32, window: Option<Namespace>, time_ms: i64) -> Option<()> {
         match self {
-            Self::Keyed(timers) => Some(timers.register(key, (), time_ms)),
-            Self::Windowed(timers) => window.map(|window| timers.register(key, window, time_ms)),
-        }
+            Self::Keyed(timers) => timers.register(key, (), time_ms),
+            Self::Windowed(timers) => timers.register(key, window?, time_ms),
+        };
+        Some(())
     }
 
     /// Takes a timer back; answers as `register`.
-    pub(super) fn delete(&mut self, key: u32, window: Option<Namespace>, time_ms: i64) -> Option<bool> {
+    pub(super) fn delete(&mut self, key: u32, window: Option<Namespace>, time_ms: i64) -> Option<()> {
         match self {
-            Self::Keyed(timers) => Some(timers.delete(key, (), time_ms)),
-            Self::Windowed(timers) => window.map(|window| timers.delete(key, window, time_ms)),
-        }
+            Self::Keyed(timers) => timers.delete(key, (), time_ms),
+            Self::Windowed(timers) => timers.delete(key, window?, time_ms),
+        };
+        Some(())
     }
 
     /// Takes up to `max` timers that are due at `up_to`, in place of what `due` has.

@@ -11,9 +11,10 @@ use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use levada_common::ids::Uid;
 use levada_common::plan::{BadRecordPolicy, OperatorSpec};
+use levada_common::types::{LogicalType, StreamSchema};
 
 use crate::error::EngineError;
-use crate::expr::Expression;
+use crate::expr::{Expression, ExpressionCompiler};
 use crate::metrics::NodeMetrics;
 
 /// Longest text of a row's values in a message, in bytes.
@@ -59,6 +60,20 @@ impl BadRecords {
                 reason: reason.into(),
             }),
         }
+    }
+
+    /// An expression of this operator over its input.
+    ///
+    /// Errors: `Invariant` where it does not compile.
+    pub(crate) fn compile(
+        &self,
+        compiler: &dyn ExpressionCompiler,
+        sql: &str,
+        input: &StreamSchema,
+        result: &LogicalType,
+    ) -> Result<Arc<dyn Expression>, EngineError> {
+        let compiled = compiler.compile(sql, input, result);
+        compiled.map_err(|reason| self.broken(format!("\"{sql}\" does not compile: {reason}")))
     }
 
     /// Evaluates over every row for which all of `expressions` can be computed.

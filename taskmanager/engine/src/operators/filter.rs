@@ -36,9 +36,7 @@ pub(crate) fn build(
     compiler: &dyn ExpressionCompiler,
 ) -> Result<Box<dyn Operator>, EngineError> {
     let bad = BadRecords::new(spec);
-    let compiled = compiler
-        .compile(predicate, &spec.input, &LogicalType::Boolean)
-        .map_err(|reason| bad.broken(format!("\"{predicate}\" does not compile: {reason}")))?;
+    let compiled = bad.compile(compiler, predicate, &spec.input, &LogicalType::Boolean)?;
     Ok(Box::new(Filter { predicate: [compiled], parts_updates, bad, pending: None }))
 }
 

@@ -68,8 +68,7 @@ pub(crate) fn build(
             Some(list) if list == at => LogicalType::List(Box::new(column.ty.clone())),
             _ => column.ty.clone(),
         };
-        let compiled = compiler.compile(sql, &spec.input, &result);
-        expressions.push(compiled.map_err(|reason| bad.broken(format!("\"{sql}\" does not compile: {reason}")))?);
+        expressions.push(bad.compile(compiler, sql, &spec.input, &result)?);
     }
     let changelog = spec.output.changelog;
     Ok(Box::new(Project {

@@ -41,10 +41,7 @@ pub(crate) fn build(
     compiler: &dyn ExpressionCompiler,
 ) -> Result<Box<dyn Operator>, EngineError> {
     let bad = BadRecords::new(spec);
-    let compile = |sql: &String| {
-        let compiled = compiler.compile(sql, &spec.input, &LogicalType::Boolean);
-        compiled.map(|compiled| [compiled]).map_err(|reason| bad.broken(format!("\"{sql}\" does not compile: {reason}")))
-    };
+    let compile = |sql: &String| Ok([bad.compile(compiler, sql, &spec.input, &LogicalType::Boolean)?]);
     let branch = |branch: &SplitBranch| {
         let side = spec.sides.iter().position(|side| side.name == branch.output);
         Ok(Branch { predicate: branch.predicate.as_ref().map(compile).transpose()?, side })
@@ -54,8 +51,8 @@ pub(crate) fn build(
 }
 
 impl Split {
-    /// The rows for which the mask is true (null is false), and the others.
-    fn cut(&self, batch: &RecordBatch, mask: &BooleanArray) -> Result<[RecordBatch; 2], EngineError> {
+    /// The rows for which the mask is true (null is false), none where they are not wanted, and the others.
+    fn cut(&self, batch: &RecordBatch, mask: &BooleanArray, is_wanted: bool) -> Result<[RecordBatch; 2], EngineError> {
         let taken = mask.true_count();
         if taken == 0 {
             return Ok([batch.slice(0, 0), batch.clone()]);
@@ -65,8 +62,9 @@ impl Split {
         }
         let mask = if mask.null_count() > 0 { prep_null_mask_filter(mask) } else { mask.clone() };
         let others = not(&mask).and_then(|others| filter_record_batch(batch, &others));
-        let taken = filter_record_batch(batch, &mask).map_err(|source| self.bad.kernel(source))?;
-        Ok([taken, others.map_err(|source| self.bad.kernel(source))?])
+        let taken = if is_wanted { filter_record_batch(batch, &mask) } else { Ok(batch.slice(0, 0)) };
+        let kernel = |source| self.bad.kernel(source);
+        Ok([taken.map_err(kernel)?, others.map_err(kernel)?])
     }
 }
 
@@ -86,7 +84,7 @@ impl Operator for Split {
                 None => [rest.clone(), rest.slice(0, 0)],
                 Some(predicate) => {
                     let (good, columns) = self.bad.evaluate(rest, predicate)?;
-                    self.cut(&good, columns[0].as_boolean())?
+                    self.cut(&good, columns[0].as_boolean(), branch.side.is_some())?
                 }
             };
             if let Some(side) = branch.side {

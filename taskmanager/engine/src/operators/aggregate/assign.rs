@@ -63,11 +63,7 @@ impl Assign {
     /// The windows of a slice that rows still go to.
     fn windows(&self, slice: Window, windows: &mut Vec<Window>) {
         windows.clear();
-        let mut after = self.watermark;
-        while let Some(window) = self.series.first_after(slice, after) {
-            windows.push(window);
-            after = window.end - 1;
-        }
+        windows.extend(self.series.after(slice, self.watermark));
         if windows.is_empty() {
             windows.push(self.series.last(slice));
         }

@@ -19,7 +19,7 @@ use super::panes::OpenPanes;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{OperatorContext, RestoredState};
-use crate::operators::window::{Split, Window};
+use crate::operators::window::Window;
 
 /// Entries that are read at once after a restore.
 const READ_ROWS: usize = 8192;
@@ -62,11 +62,7 @@ impl Counted {
     ) -> Result<(), EngineError> {
         turned.clear();
         let keys = self.shape.keys(batch);
-        let splits = match &self.shape.windows {
-            None => vec![(Window::WHOLE, Split::All)],
-            Some(source) => source.split(batch).map_err(|reason| self.shape.invariant(reason))?,
-        };
-        for (window, split) in splits.into_iter().filter(|(window, _)| !is_over(*window)) {
+        for (window, split) in self.shape.split(batch)?.into_iter().filter(|(window, _)| !is_over(*window)) {
             let mut rows = split.numbers(batch.num_rows());
             if let Some(nulls) = keys.last().and_then(|value| value.nulls()) {
                 rows.retain(|row| nulls.is_valid(*row as usize));
@@ -95,9 +91,9 @@ impl Counted {
                 panes.intern(shape, window, &keys.map_err(|source| shape.kernel(source))?, rows.len(), ids)?
             }
         };
-        let pane = panes.pane(window).ok_or_else(|| shape.invariant("a batch has made no groups"))?;
-        let before = pane.groups.read_call(0, Rows::Ids(ids));
-        walk.go(ids, before.as_primitive::<Int64Type>().values(), pane.groups.len(), |at| {
+        let groups = panes.made_groups(shape, window)?;
+        let before = groups.read_call(0, Rows::Ids(ids));
+        walk.go(ids, before.as_primitive::<Int64Type>().values(), groups.len(), |at| {
             let row = rows[at];
             (row, comes.is_none_or(|comes| comes[row as usize]))
         });
@@ -131,10 +127,11 @@ impl Counted {
         Ok(())
     }
 
-    /// Writes the node's counters.
+    /// Writes the node's counters; `beside_bytes` are held beside the counts.
     ///
     /// Errors: `OverBudget`.
-    pub(super) fn count(&mut self, context: &OperatorContext) -> Result<(), EngineError> {
+    pub(super) fn count(&mut self, context: &OperatorContext, beside_bytes: usize) -> Result<(), EngineError> {
+        self.panes.hold_beside(beside_bytes + self.walk.memory_bytes());
         self.panes.count(&self.shape, context)
     }
 
@@ -195,6 +192,11 @@ impl Walk {
                 self.gone.push(*id);
             }
         }
+    }
+
+    /// Bytes held.
+    fn memory_bytes(&self) -> usize {
+        self.latest.capacity() * size_of::<i64>() + self.seen.memory_bytes()
     }
 
     /// The counts of the changed entries.

@@ -53,7 +53,7 @@ pub(in crate::operators) fn build(spec: &OperatorSpec, distinct: &DistinctSpec) 
 impl Distinct {
     fn count(&mut self) -> Result<(), EngineError> {
         let context = self.context.as_ref().expect("an operator is opened first");
-        self.columns.iter_mut().try_for_each(|column| column.count(context))
+        self.columns.iter_mut().try_for_each(|column| column.count(context, 0))
     }
 }
 

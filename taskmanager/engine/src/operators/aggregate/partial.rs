@@ -20,7 +20,7 @@ use crate::aggregate::Groups;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::pending::Pending;
-use crate::operators::window::{Split, Window};
+use crate::operators::window::Window;
 
 /// Groups held in all panes above which they are sent on.
 const GROUPS_MAX: usize = 1 << 16;
@@ -119,11 +119,7 @@ impl Operator for Partial {
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        let splits = match &self.shape.windows {
-            None => vec![(Window::WHOLE, Split::All)],
-            Some(source) => source.split(&batch).map_err(|reason| self.shape.invariant(reason))?,
-        };
-        for (window, split) in splits {
+        for (window, split) in self.shape.split(&batch)? {
             let rows = split.rows(batch.num_rows());
             let keys = split.columns(&keys).map_err(|source| self.shape.kernel(source))?;
             let inputs = split.columns(&inputs).map_err(|source| self.shape.kernel(source))?;

@@ -50,8 +50,7 @@ impl Running {
 
     /// The groups, of which a batch has just made some.
     fn groups(&self) -> Result<&GroupTable, EngineError> {
-        let pane = self.panes.pane(Window::WHOLE);
-        pane.map(|pane| &pane.groups).ok_or_else(|| self.shape.invariant("a batch has made no groups"))
+        self.panes.made_groups(&self.shape, Window::WHOLE)
     }
 
     /// The change rows of the changed groups, given what the old ones among them were.

@@ -9,17 +9,21 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::array_value_to_string;
 use levada_common::aggregate_state::state_columns;
+use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
 use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, CountedValues, OperatorSpec, WindowSpec};
 use levada_common::state_schema::StateSchema;
 use levada_common::types::Column;
 use levada_state::format::KEY_PREFIX;
+use levada_state::snapshot::{Contents, StateMeta, StatePart};
 
 use super::library::Library;
 use crate::aggregate::{AggregatePlan, CallOverflow, Make};
 use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
-use crate::operators::window::{self, Grid, NAMESPACE_COLUMN, WINDOW_END, WINDOW_START, WindowSource, namespace_type};
+use crate::operators::window::{
+    self, Grid, NAMESPACE_COLUMN, Split, WINDOW_END, WINDOW_START, Window, WindowSource, namespace_type,
+};
 
 /// An aggregation, resolved against its input.
 #[derive(Debug)]
@@ -46,7 +50,6 @@ pub(super) struct Shape {
     state_name: Option<String>,
     /// What the state holds.
     pub(super) state: Arc<StateSchema>,
-    pub(super) phase: AggregatePhase,
     /// What makes the state smaller where memory is short.
     pub(super) remedy: &'static str,
 }
@@ -82,7 +85,6 @@ impl Shape {
             pieces,
             state_name: aggregate.state_name().map(String::from),
             state: Arc::new(aggregate.state_schema(&spec.input)),
-            phase: aggregate.phase,
             remedy: remedy(&aggregate.window),
         };
         shape.check_output(aggregate).map_err(invariant)?;
@@ -128,22 +130,38 @@ impl Shape {
             output: spec.output.to_arrow(),
             state_name: Some(counted.state.clone()),
             state: Arc::new(counted.state_schema(&spec.input)),
-            phase: AggregatePhase::Single,
         })
+    }
+
+    /// What rows of a batch are of which window; all are of one where there are no windows.
+    ///
+    /// Errors: `Invariant` where their windows cannot be read.
+    pub(super) fn split(&self, batch: &RecordBatch) -> Result<Vec<(Window, Split)>, EngineError> {
+        match &self.windows {
+            None => Ok(vec![(Window::WHOLE, Split::All)]),
+            Some(source) => source.split(batch).map_err(|reason| self.invariant(reason)),
+        }
+    }
+
+    /// The aggregation's own state in a snapshot.
+    pub(super) fn part(&self, contents: Contents) -> StatePart {
+        let schema = Arc::clone(&self.state);
+        let meta = StateMeta { uid: self.uid.clone(), name: self.state_name().into(), kind: StateKind::Keyed, schema };
+        StatePart { meta, contents }
     }
 
     /// The output has as many columns as will be given.
     fn check_output(&self, aggregate: &AggregateSpec) -> Result<(), String> {
-        let window = match (self.is_windowed, self.phase) {
+        let window = match (self.is_windowed, aggregate.phase) {
             (false, _) => 0,
             (true, AggregatePhase::Partial) => 2,
             (true, _) => 3,
         };
-        let calls = match self.phase {
+        let calls = match aggregate.phase {
             AggregatePhase::Partial => self.plan.state_fields().len(),
             _ => aggregate.calls.len(),
         };
-        let is_changelog = aggregate.is_changelog() && self.phase != AggregatePhase::Partial;
+        let is_changelog = aggregate.is_changelog() && aggregate.phase != AggregatePhase::Partial;
         let expected = usize::from(is_changelog) + self.keys.len() + window + calls;
         let found = self.output.fields().len();
         if expected == found {

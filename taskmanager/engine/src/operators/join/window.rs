@@ -107,11 +107,8 @@ impl Operator for WindowJoin {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape = Arc::clone(&self.shape);
         let restored = waiting::read(&shape.uid, &shape.sides, context.key_groups, restored)?;
-        for (side, rows) in restored.rows.into_iter().enumerate() {
-            for rows in rows {
-                let batch = shape.sides[side].batch(rows.columns).map_err(|source| shape.kernel(source))?;
-                self.take_in(side, &batch)?;
-            }
+        for rows in restored.rows {
+            self.take_in(rows.side, &rows.batch)?;
         }
         self.watermark = restored.watermark;
         self.late.iter_mut().for_each(|late| late.open(context));

@@ -47,20 +47,23 @@ pub(super) fn build(spec: &OperatorSpec, process: &ProcessSpec, functions: &Func
     if *registered.declaration() != process.function {
         return Err(EngineError::OtherFunction { uid: uid.clone(), function: name.clone() });
     }
-    let failed = |source| EngineError::Function { uid: uid.clone(), function: name.clone(), source: Box::new(source) };
+    let failed = failed(uid, name);
     if let Some(window) = &process.window {
         let work = guarded(|| registered.create_windowed(&process.options)).map_err(failed)?;
         return window::build(spec, process, window, work);
     }
     let function = guarded(|| registered.create(&process.options)).map_err(failed)?;
-    let inputs = match &process.second {
-        None => vec![Keyed::new(uid, &spec.input, process.keys.iter().map(|key| &key.name))?],
-        Some(second) => vec![
-            Keyed::new(uid, &spec.input, process.keys.iter().map(|key| &key.name))?,
-            Keyed::new(uid, &second.schema, second.keys.iter())?,
-        ],
-    };
+    let mut inputs = vec![Keyed::new(uid, &spec.input, process.keys.iter().map(|key| &key.name))?];
+    if let Some(second) = &process.second {
+        inputs.push(Keyed::new(uid, &second.schema, second.keys.iter())?);
+    }
     Ok(Box::new(Process { spec: spec.clone(), process: process.clone(), function, inputs, running: None }))
+}
+
+/// What an error of a node's function becomes.
+fn failed(uid: &Uid, function: &str) -> impl Fn(FunctionError) -> EngineError + use<> {
+    let (uid, function) = (uid.clone(), function.to_owned());
+    move |source| EngineError::Function { uid: uid.clone(), function: function.clone(), source: Box::new(source) }
 }
 
 /// An input whose rows belong to keys, or the only one of a function without a key.
@@ -117,8 +120,7 @@ struct Running {
 
 impl Process {
     fn failed(&self) -> impl Fn(FunctionError) -> EngineError + use<> {
-        let (uid, function) = (self.spec.uid.clone(), self.process.function.name.clone());
-        move |source| EngineError::Function { uid: uid.clone(), function: function.clone(), source: Box::new(source) }
+        failed(&self.spec.uid, &self.process.function.name)
     }
 
     fn parts(&mut self) -> (&mut dyn Function, &mut Running) {
@@ -182,14 +184,8 @@ impl Operator for Process {
         // Else what had expired would be there again until time is told.
         inner.set_watermark(Watermark(watermark));
         states::restore(&self.spec.uid, &mut inner, context, restored)?;
-        let own = FunctionContext {
-            uid: self.spec.uid.clone(),
-            subtask: context.subtask,
-            parallelism: context.parallelism,
-            keys: self.process.keys.clone(),
-            declaration: Arc::new(self.process.function.clone()),
-            metrics: Arc::clone(&context.metrics),
-        };
+        let declaration = Arc::new(self.process.function.clone());
+        let own = FunctionContext::new(&self.spec.uid, context, self.process.keys.clone(), declaration);
         let function = &mut self.function;
         guarded(|| function.open(&own, &mut inner)).map_err(self.failed())?;
         let fields: Vec<_> = self.process.keys.iter().map(Column::to_field).collect();

@@ -40,11 +40,6 @@ impl Grouped {
         }
         rows[start..].reverse();
     }
-
-    /// Bytes held.
-    pub(in crate::operators) fn memory_bytes(&self) -> usize {
-        (self.last.capacity() + self.before.capacity()) * size_of::<u32>()
-    }
 }
 
 /// These rows, numbered over all buffers.

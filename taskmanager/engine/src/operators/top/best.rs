@@ -103,27 +103,31 @@ impl Best {
             (behind, at) = (at, self.lists.after(at));
         }
         self.lists.insert(key, behind, row);
-        while self.lists.len(key) > shape.limit && self.drop_worst(shape, key) {}
+        // One more that is equal to the worst pushes none out.
+        if self.lists.len(key) > shape.limit && !(shape.with_ties && self.are_equal(shape, row, self.lists.first(key))) {
+            self.drop_worst(shape, key);
+        }
     }
 
-    /// Lets the worst row of a full list go, with ties all that are equal to it, unless there would be too few; whether it did.
-    fn drop_worst(&mut self, shape: &Shape, key: u32) -> bool {
-        let mut worst = vec![self.lists.first(key)];
+    /// Lets the worst row of a list go that has one too many; with ties all that are equal to it, unless there would be too few.
+    fn drop_worst(&mut self, shape: &Shape, key: u32) {
+        let worst = self.lists.first(key);
+        let mut count = 1;
         if shape.with_ties {
-            let mut at = self.lists.after(worst[0]);
-            while at != NO_ROW && self.are_equal(shape, at, worst[0]) {
-                worst.push(at);
+            let mut at = self.lists.after(worst);
+            while at != NO_ROW && self.are_equal(shape, at, worst) {
+                count += 1;
                 at = self.lists.after(at);
             }
-            if self.lists.len(key) - (worst.len() as u32) < shape.limit {
-                return false;
+            if self.lists.len(key) - count < shape.limit {
+                return;
             }
         }
-        for row in worst {
+        for _ in 0..count {
+            let row = self.lists.first(key);
             self.lists.remove(row);
             self.heap.remove(row);
         }
-        true
     }
 
     /// Takes out a row whose time is over, or that has gone out.

@@ -8,6 +8,7 @@ use levada_common::types::RowKind;
 
 use super::shape::Shape;
 use crate::error::EngineError;
+use crate::operators::pending::Pending;
 use crate::operators::rows::{Marks, NO_ROW, Part, RowHeap, RowLists};
 
 /// A key that a batch touched: where its rows before the batch stand among `before`.
@@ -22,7 +23,7 @@ struct Touched {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// Rows that go out as they came.
-    pub(super) rows: Option<RecordBatch>,
+    pub(super) rows: Pending,
     touched: Vec<Touched>,
     /// Rows of touched keys before the batch, the worst of each first.
     before: Vec<u32>,

@@ -141,7 +141,7 @@ impl Operator for Top {
             }
         }
         if !kept.is_empty() {
-            self.changes.rows = Some(self.shape.rows(&batch, &kept)?);
+            self.changes.rows.push(self.shape.rows(&batch, &kept)?);
         }
         Ok(())
     }
@@ -149,12 +149,8 @@ impl Operator for Top {
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         let (context, _) = self.running.as_ref().expect("an operator is opened first");
         let rows_max = context.batch_rows_max;
-        if let Some(rows) = self.changes.rows.take() {
-            if rows.num_rows() <= rows_max {
-                return Ok(Some(rows));
-            }
-            self.changes.rows = Some(rows.slice(rows_max, rows.num_rows() - rows_max));
-            return Ok(Some(rows.slice(0, rows_max)));
+        if let Some(rows) = self.changes.rows.pop(rows_max) {
+            return Ok(Some(rows));
         }
         if let Some(batch) = self.changes.next(&self.shape, &self.best.heap, &self.best.lists, rows_max)? {
             return Ok(Some(batch));

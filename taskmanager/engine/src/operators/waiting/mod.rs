@@ -4,4 +4,4 @@ mod side;
 mod state;
 
 pub(super) use side::{Meets, Side, SidePlan};
-pub(super) use state::{Restored, read, save};
+pub(super) use state::{Restored, RestoredRows, read, save};

@@ -27,8 +27,10 @@ pub(in crate::operators) fn save(side: &Side, rows: &RowBuffer, marks: Option<&M
 
 /// Rows that a snapshot had.
 pub(in crate::operators) struct RestoredRows {
-    /// The columns of the side's input.
-    pub(in crate::operators) columns: Vec<ArrayRef>,
+    /// Which side's they are.
+    pub(in crate::operators) side: usize,
+    /// In the columns of the side's input.
+    pub(in crate::operators) batch: RecordBatch,
     /// Since when they stand, where that was saved.
     pub(in crate::operators) since: Option<ArrayRef>,
     /// What was noted of each row, where that was saved.
@@ -37,8 +39,8 @@ pub(in crate::operators) struct RestoredRows {
 
 /// What a snapshot had.
 pub(in crate::operators) struct Restored {
-    /// By side.
-    pub(in crate::operators) rows: Vec<Vec<RestoredRows>>,
+    /// Side by side.
+    pub(in crate::operators) rows: Vec<RestoredRows>,
     /// How far time had come.
     pub(in crate::operators) watermark: i64,
 }
@@ -53,7 +55,7 @@ pub(in crate::operators) fn read(
     mut restored: Vec<RestoredState>,
 ) -> Result<Restored, EngineError> {
     let watermark = restored_watermark(uid, &mut restored)?;
-    let mut read = Restored { rows: sides.iter().map(|_| Vec::new()).collect(), watermark };
+    let mut read = Restored { rows: Vec::new(), watermark };
     for state in restored {
         let refuse = |reason: String| EngineError::Restore { uid: uid.clone(), state: state.name.clone(), reason };
         let Some(at) = sides.iter().position(|side| side.state.name == state.name) else {
@@ -63,15 +65,17 @@ pub(in crate::operators) fn read(
         for batch in &state.batches {
             let batch = in_groups(batch, key_groups).map_err(refuse)?;
             if batch.num_rows() > 0 {
-                read.rows[at].push(columns(&sides[at], &batch).map_err(refuse)?);
+                read.rows.push(rows_of(sides, at, &batch).map_err(refuse)?);
             }
         }
     }
+    read.rows.sort_by_key(|rows| rows.side);
     Ok(read)
 }
 
-/// The columns of a restored batch in the order of the input.
-fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
+/// A restored batch of the side at this place, in the order of the input's columns.
+fn rows_of(sides: &[Side], at: usize, batch: &RecordBatch) -> Result<RestoredRows, String> {
+    let side = &sides[at];
     let mut columns: Vec<Option<ArrayRef>> = vec![None; side.input.fields().len()];
     let (mut since, mut marks) = (None, None);
     for (at, field) in side.pieces.fields().iter().enumerate() {
@@ -82,5 +86,6 @@ fn columns(side: &Side, batch: &RecordBatch) -> Result<RestoredRows, String> {
         }
     }
     let columns = columns.into_iter().collect::<Option<Vec<_>>>().ok_or("a column of the input is not saved")?;
-    Ok(RestoredRows { columns, since, marks })
+    let batch = side.batch(columns).map_err(|error| error.to_string())?;
+    Ok(RestoredRows { side: at, batch, since, marks })
 }

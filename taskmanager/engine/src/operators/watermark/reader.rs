@@ -15,6 +15,7 @@ use levada_common::time::{EVENT_TIME_MAX_MS, EVENT_TIME_MIN_MS, is_event_time};
 use crate::error::EngineError;
 use crate::operators::bad_records::BadRecords;
 use crate::operators::event_time::event_times;
+use crate::operators::window::zone;
 
 /// How a column's values are read.
 enum Format {
@@ -45,9 +46,8 @@ impl TimeReader {
         let format = match (&watermark.format, ty) {
             (TimeFormat::Time, DataType::Int64 | DataType::Timestamp(ArrowUnit::Millisecond, None)) => Format::Time,
             (TimeFormat::Integer(unit), DataType::Int32 | DataType::Int64 | DataType::UInt64) => Format::Integer(*unit),
-            (TimeFormat::Text { zone }, DataType::Utf8) => {
-                let zone = zone.as_deref().map(str::parse::<Zone>).transpose();
-                Format::Text(zone.map_err(|error| bad.broken(error.to_string()))?)
+            (TimeFormat::Text { zone: name }, DataType::Utf8) => {
+                Format::Text(zone(name.as_deref()).map_err(|reason| bad.broken(reason))?)
             }
             (format, ty) => {
                 return Err(bad.broken(format!("event-time column \"{name}\" is {ty}, which is not read as {format:?}")));

@@ -38,9 +38,7 @@ impl Rule {
         match rule {
             WatermarkRule::Disorder { ms } => Ok(Self::Disorder(*ms)),
             WatermarkRule::Expression { sql } => {
-                let compiled = compiler.compile(sql, schema, &LogicalType::Timestamp);
-                let compiled = compiled.map_err(|reason| bad.broken(format!("\"{sql}\" does not compile: {reason}")))?;
-                Ok(Self::Expression(Marks([compiled])))
+                Ok(Self::Expression(Marks([bad.compile(compiler, sql, schema, &LogicalType::Timestamp)?])))
             }
         }
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
+use levada_common::plan::greatest_common_divisor;
 use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
@@ -34,12 +35,11 @@ pub(super) struct Lengths {
 impl Lengths {
     /// Of windows of `size` rows, one after every `slide`, both at least 1.
     pub(super) fn new(size: u32, slide: u32) -> Self {
-        let (mut chunk_rows, mut rest) = (size.max(1), slide.max(1));
-        while rest > 0 {
-            (chunk_rows, rest) = (rest, chunk_rows % rest);
-        }
-        let window_chunks = size.max(1) / chunk_rows;
-        Self { chunk_rows, window_chunks, slide_chunks: (slide.max(1) / chunk_rows).min(window_chunks) }
+        let (size, slide) = (size.max(1), slide.max(1));
+        // At most the size.
+        let chunk_rows = greatest_common_divisor(size.into(), slide.into()) as u32;
+        let window_chunks = size / chunk_rows;
+        Self { chunk_rows, window_chunks, slide_chunks: (slide / chunk_rows).min(window_chunks) }
     }
 }
 

@@ -77,7 +77,7 @@ impl Extremes {
     ///
     /// Errors: `OverBudget`.
     pub(super) fn count(&mut self, context: &OperatorContext) -> Result<(), EngineError> {
-        self.counted.count(context)
+        self.counted.count(context, self.order.memory_bytes())
     }
 
     /// The synchronous part of a snapshot.

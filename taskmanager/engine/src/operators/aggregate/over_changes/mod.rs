@@ -68,8 +68,7 @@ impl OverChanges {
     }
 
     fn table(&self) -> Result<&GroupTable, EngineError> {
-        let pane = self.groups.pane(Window::WHOLE);
-        pane.map(|pane| &pane.groups).ok_or_else(|| self.shape.invariant("a batch has made no groups"))
+        self.groups.made_groups(&self.shape, Window::WHOLE)
     }
 
     /// Keys and results of these groups.
@@ -117,10 +116,11 @@ impl OverChanges {
     /// The change rows of the changed groups, and the removal of those that are gone.
     fn change(&mut self, stood: &[bool], before: &[ArrayRef]) -> Result<(), EngineError> {
         let ids = std::mem::take(&mut self.changed.ids);
-        let stands = self.stands(&ids)?;
+        let counts = self.table()?.read_call(Results::ROWS, Rows::Ids(&ids));
+        let counts = counts.as_primitive::<Int64Type>().values();
         let (mut rows, mut old) = (ChangeRows::default(), 0);
-        for (row, now) in stands.iter().enumerate() {
-            match (stood[row], now) {
+        for (row, count) in counts.iter().enumerate() {
+            match (stood[row], *count > 0) {
                 (false, true) => rows.insert(row),
                 (true, true) => rows.update(self.full.then_some(old), row),
                 (true, false) => rows.delete(old),
@@ -131,9 +131,7 @@ impl OverChanges {
         let changes = rows.batch(&self.shape, before, self.read(&ids)?)?;
         self.pending.push(changes);
         // What went before it came is remembered, and only what is balanced is forgotten.
-        let counts = self.table()?.read_call(Results::ROWS, Rows::Ids(&ids));
-        let counts = ids.iter().zip(counts.as_primitive::<Int64Type>().values());
-        let gone: Vec<u32> = counts.filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+        let gone: Vec<u32> = ids.iter().zip(counts).filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
         self.extremes.iter_mut().for_each(|extremes| extremes.forget(&gone));
         self.groups.remove(Window::WHOLE, &gone);
         self.changed.ids = ids;

@@ -3,9 +3,10 @@
 //! Values order as `min` and `max` order them: floats by arrow's total order, strings and bytes byte by byte.
 
 use std::collections::BTreeSet;
+use std::collections::btree_set::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Decimal128Type};
 use levada_state::fixed::{from_ordered, is_fixed, ordered_cow};
@@ -26,6 +27,8 @@ enum Values {
 pub(super) struct Order {
     data_type: DataType,
     values: Values,
+    /// Bytes that strings and the like hold by themselves.
+    own_bytes: usize,
 }
 
 impl Order {
@@ -37,7 +40,7 @@ impl Order {
             fixed if is_fixed(fixed) => Values::Words(BTreeSet::new()),
             _ => return None,
         };
-        Some(Self { data_type: data_type.clone(), values })
+        Some(Self { data_type: data_type.clone(), values, own_bytes: 0 })
     }
 
     /// The values in these rows of a column come to be there, or cease to be; `group` gives a row's group and which of both.
@@ -51,16 +54,19 @@ impl Order {
                 let column = column.as_primitive::<Decimal128Type>().values();
                 turn(values, rows, group, |row| column[row as usize]);
             }
-            Values::Bytes(values) => match column.data_type() {
-                DataType::Utf8 => {
-                    let column = column.as_string::<i32>();
-                    turn(values, rows, group, |row| column.value(row as usize).as_bytes().to_vec());
+            Values::Bytes(values) => {
+                let (text, bytes) = (column.as_string_opt::<i32>(), column.as_binary_opt::<i32>());
+                let value = |row: u32| match (text, bytes) {
+                    (Some(text), _) => text.value(row as usize).as_bytes(),
+                    (None, Some(bytes)) => bytes.value(row as usize),
+                    (None, None) => unreachable!("the column has the order's type"),
+                };
+                for row in rows {
+                    let bytes = value(*row).len();
+                    if group(*row).1 { self.own_bytes += bytes } else { self.own_bytes -= bytes }
                 }
-                _ => {
-                    let column = column.as_binary::<i32>();
-                    turn(values, rows, group, |row| column.value(row as usize).to_vec());
-                }
-            },
+                turn(values, rows, group, |row| value(row).to_vec());
+            }
         }
     }
 
@@ -69,21 +75,17 @@ impl Order {
         let nulls = |there: Vec<bool>| there.contains(&false).then(|| NullBuffer::from(there));
         match &self.values {
             Values::Words(values) => {
-                let found = groups.iter().map(|group| end(values, (*group, i64::MIN), (*group, i64::MAX), is_greatest));
+                let found = groups.iter().map(|group| end(values, *group, i64::MIN, is_greatest));
                 let (words, there): (Vec<i64>, Vec<bool>) = found.map(|end| (end.copied().unwrap_or(0), end.is_some())).unzip();
                 from_ordered(words, nulls(there), &self.data_type)
             }
             Values::Wide(values) => {
-                let found = groups.iter().map(|group| end(values, (*group, i128::MIN), (*group, i128::MAX), is_greatest));
+                let found = groups.iter().map(|group| end(values, *group, i128::MIN, is_greatest));
                 let (words, there): (Vec<i128>, Vec<bool>) = found.map(|end| (end.copied().unwrap_or(0), end.is_some())).unzip();
                 Arc::new(Decimal128Array::new(words.into(), nulls(there)).with_data_type(self.data_type.clone()))
             }
             Values::Bytes(values) => {
-                let found = groups.iter().map(|group| {
-                    let mut range = values.range((*group, Vec::new())..(*group + 1, Vec::new()));
-                    let found = if is_greatest { range.next_back() } else { range.next() };
-                    found.map(|(_, value)| value.as_slice())
-                });
+                let found = groups.iter().map(|group| end(values, *group, Vec::new(), is_greatest).map(Vec::as_slice));
                 bytes_column(&self.data_type, found)
             }
         }
@@ -94,7 +96,20 @@ impl Order {
         match &mut self.values {
             Values::Words(values) => forget(values, group, i64::MIN),
             Values::Wide(values) => forget(values, group, i128::MIN),
-            Values::Bytes(values) => forget(values, group, Vec::new()),
+            Values::Bytes(values) => {
+                let left: usize = of_group(values, group, Vec::new()).map(|(_, value)| value.len()).sum();
+                self.own_bytes -= left;
+                forget(values, group, Vec::new());
+            }
+        }
+    }
+
+    /// Bytes held, as near as trees tell.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match &self.values {
+            Values::Words(values) => values.len() * size_of::<(u32, i64)>(),
+            Values::Wide(values) => values.len() * size_of::<(u32, i128)>(),
+            Values::Bytes(values) => values.len() * size_of::<(u32, Vec<u8>)>() + self.own_bytes,
         }
     }
 }
@@ -109,15 +124,20 @@ fn turn<V: Ord>(values: &mut BTreeSet<(u32, V)>, rows: &[u32], group: impl Fn(u3
     }
 }
 
-fn end<V: Ord>(values: &BTreeSet<(u32, V)>, first: (u32, V), last: (u32, V), is_greatest: bool) -> Option<&V> {
-    let mut range = values.range(first..=last);
+/// The values of a group.
+fn of_group<V: Ord + Clone>(values: &BTreeSet<(u32, V)>, group: u32, least: V) -> Range<'_, (u32, V)> {
+    values.range((group, least.clone())..(group + 1, least))
+}
+
+fn end<V: Ord + Clone>(values: &BTreeSet<(u32, V)>, group: u32, least: V, is_greatest: bool) -> Option<&V> {
+    let mut range = of_group(values, group, least);
     let found = if is_greatest { range.next_back() } else { range.next() };
     found.map(|(_, value)| value)
 }
 
 /// Of a group whose rows were all taken back nothing is left, and this costs one look.
 fn forget<V: Ord + Clone>(values: &mut BTreeSet<(u32, V)>, group: u32, least: V) {
-    while let Some(left) = values.range((group, least.clone())..(group + 1, least.clone())).next().cloned() {
+    while let Some(left) = of_group(values, group, least.clone()).next().cloned() {
         values.remove(&left);
     }
 }

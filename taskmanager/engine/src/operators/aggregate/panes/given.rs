@@ -4,7 +4,7 @@ use arrow::array::ArrayRef;
 
 use super::super::shape::Shape;
 use super::stored_rows::StoredRows;
-use super::{OpenPanes, Pane, open, recount};
+use super::{OpenPanes, Pane, open};
 use crate::error::EngineError;
 use crate::operators::window::Window;
 
@@ -28,10 +28,7 @@ impl OpenPanes {
         inputs: &[ArrayRef],
         rows: usize,
     ) -> Result<(), EngineError> {
-        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
-        pane.groups.take_in_anew(shape, ids, rows, inputs)?;
-        recount(pane, &mut self.groups, &mut self.memory_bytes);
-        Ok(())
+        self.change(shape, window, |groups| groups.take_in_anew(shape, ids, rows, inputs))
     }
 
     /// The results of these groups are given now; each is saved as it is, if it must be.

@@ -20,18 +20,16 @@ mod stored_rows;
 mod warm;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::{concat_batches, take};
 use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
 use levada_state::key_index::ABSENT;
 use levada_state::keyed::HeapShare;
 use levada_state::rows::Rows;
-use levada_state::snapshot::{Contents, StateMeta, StatePart, pieces};
+use levada_state::snapshot::{Contents, StatePart, pieces};
 
 use super::group_table::GroupTable;
 use super::shape::Shape;
@@ -88,6 +86,11 @@ impl OpenPanes {
         self.panes.get(&window)
     }
 
+    /// The groups of `window`, of which a batch has just made some.
+    pub(super) fn made_groups(&self, shape: &Shape, window: Window) -> Result<&GroupTable, EngineError> {
+        self.pane(window).map(|pane| &pane.groups).ok_or_else(|| shape.invariant("a batch has made no groups"))
+    }
+
     /// Fills `ids` with the group of each row in the pane of `window`, which it opens; keys without a group get one, with what
     /// the store has of them. Every group is saved as it is, if it must be. Answers how many groups there were before.
     ///
@@ -123,10 +126,15 @@ impl OpenPanes {
         inputs: &[ArrayRef],
         rows: usize,
     ) -> Result<(), EngineError> {
+        self.change(shape, window, |groups| groups.take_in(shape, groups.groups(ids, rows), inputs))
+    }
+
+    /// Changes what the pane of `window` has, which it opens, and counts it anew.
+    fn change<T>(&mut self, shape: &Shape, window: Window, act: impl FnOnce(&mut GroupTable) -> T) -> T {
         let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
-        pane.groups.take_in(shape, pane.groups.groups(ids, rows), inputs)?;
+        let done = act(&mut pane.groups);
         recount(pane, &mut self.groups, &mut self.memory_bytes);
-        Ok(())
+        done
     }
 
     /// Takes back rows that were taken into groups that `intern` gave for them.
@@ -138,15 +146,13 @@ impl OpenPanes {
         inputs: &[ArrayRef],
         rows: usize,
     ) -> Result<(), EngineError> {
-        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
-        pane.groups.retract(shape, pane.groups.groups(ids, rows), inputs)
+        let groups = &mut self.open_pane(shape, window).groups;
+        groups.retract(shape, groups.groups(ids, rows), inputs)
     }
 
     /// Gives groups that `intern` gave these states, whatever they had; each group once.
     pub(super) fn assign(&mut self, shape: &Shape, window: Window, ids: &[u32], states: &[ArrayRef]) {
-        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
-        pane.groups.assign(ids, states);
-        recount(pane, &mut self.groups, &mut self.memory_bytes);
+        self.change(shape, window, |groups| groups.assign(ids, states));
     }
 
     /// Fills `ids` with the group of each of `rows` rows, `ABSENT` where there is none.
@@ -255,9 +261,7 @@ impl OpenPanes {
             }
         };
         self.save(shape, BACKGROUND_ROWS)?;
-        let schema = Arc::clone(&shape.state);
-        let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
-        Ok(StatePart { meta, contents })
+        Ok(shape.part(contents))
     }
 
     /// Begins to save every open pane.

@@ -62,10 +62,7 @@ impl Ranges {
 
     /// Begins to merge the panes that end after `after` and not after `until`, in memory and beyond.
     pub(in super::super) fn begin(&mut self, panes: &mut OpenPanes, after: i64, until: i64) {
-        let mut windows: Vec<Window> = panes.ending(after, until).map(|pane| pane.window).collect();
-        windows.extend(panes.beyond(after, until));
-        windows.sort_unstable();
-        windows.dedup();
+        let windows = panes.known(after, until);
         let OpenPanes { panes, store: Some(store), .. } = panes else { return };
         self.bytes_max = (store.behind.write_back.share_bytes() / RANGE_PART).min(RANGE_BYTES_MAX);
         self.left = (u32::from(store.key_groups.start), u32::from(store.key_groups.end) + 1);

@@ -8,6 +8,8 @@ use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
 
 use super::super::shape::Shape;
+use super::rows::SessionRows;
+use super::source::Bounds;
 use crate::aggregate::{AggregateSet, Groups};
 use crate::error::EngineError;
 
@@ -85,37 +87,25 @@ impl Collapse {
 
     /// Takes a batch, at least one row, in place of the last one. A row joins what it touches: sessions `[0, 10)` and `[10, 20)`
     /// are one.
-    pub(super) fn take(
-        &mut self,
-        shape: &Shape,
-        keys: &[ArrayRef],
-        starts: &[i64],
-        ends: &[i64],
-        inputs: &[ArrayRef],
-    ) -> Result<(), EngineError> {
-        self.intern(keys, starts.len());
+    pub(super) fn take(&mut self, shape: &Shape, rows: &SessionRows) -> Result<(), EngineError> {
+        self.intern(&rows.keys, rows.len());
+        let Bounds { starts, ends } = &rows.bounds;
         if self.join_in_order(starts, ends) {
             self.sort_scattered(starts, ends);
             self.number_by_appearance();
         }
-        self.take_in(shape, inputs)
+        self.take_in(shape, &rows.inputs)
     }
 
     /// As `take`, each row a part of its own.
-    pub(super) fn take_each(
-        &mut self,
-        shape: &Shape,
-        keys: &[ArrayRef],
-        starts: &[i64],
-        ends: &[i64],
-        inputs: &[ArrayRef],
-    ) -> Result<(), EngineError> {
-        self.intern(keys, starts.len());
-        let rows = self.ids.iter().zip(starts.iter().zip(ends));
-        self.parts = rows.map(|(key, (start, end))| Part { key: *key, start: *start, end: *end }).collect();
-        self.ids = (0..starts.len() as u32).collect();
+    pub(super) fn take_each(&mut self, shape: &Shape, rows: &SessionRows) -> Result<(), EngineError> {
+        self.intern(&rows.keys, rows.len());
+        let Bounds { starts, ends } = &rows.bounds;
+        let parts = self.ids.iter().zip(starts.iter().zip(ends));
+        self.parts = parts.map(|(key, (start, end))| Part { key: *key, start: *start, end: *end }).collect();
+        self.ids = (0..rows.len() as u32).collect();
         self.sort_parts();
-        self.take_in(shape, inputs)
+        self.take_in(shape, &rows.inputs)
     }
 
     fn intern(&mut self, keys: &[ArrayRef], rows: usize) {

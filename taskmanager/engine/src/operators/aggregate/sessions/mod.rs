@@ -11,6 +11,7 @@ mod ends;
 mod memory;
 mod open_sessions;
 mod partial;
+mod rows;
 mod saving;
 mod source;
 mod store;
@@ -18,11 +19,9 @@ mod stored_due;
 mod updating;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{AggregateSpec, OperatorSpec};
@@ -39,7 +38,8 @@ use crate::operators::late::LateRows;
 use crate::operators::window::{Split, WindowClock};
 use collapse::Collapse;
 use open_sessions::OpenSessions;
-use source::{Bounds, Source};
+use rows::SessionRows;
+use source::Source;
 use stored_due::StoredDue;
 
 pub(super) use partial::Partial;
@@ -130,19 +130,13 @@ impl Operator for Sessions {
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch, self.clock.now())?;
-        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        self.open.load(&self.shape, &keys, batch.num_rows(), self.clock.watermark())?;
-        for (rows, is_over) in runs(&bounds, self.clock.watermark()) {
-            // Rows whose own session would be over come in one by one: whether one is late depends on those before it.
-            let step = if is_over { 1 } else { rows.len() };
-            for first in rows.step_by(step) {
-                let (starts, ends) = (&bounds.starts[first..first + step], &bounds.ends[first..first + step]);
-                let (keys, inputs) = (slices(&keys, first, step), slices(&inputs, first, step));
-                self.collapse.take(&self.shape, &keys, starts, ends, &inputs)?;
-                if self.open.join(&self.shape, &self.collapse, !is_over)? > 0 {
-                    let late = Split::Run { start: first, rows: step };
-                    self.late.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
-                }
+        let rows = SessionRows::new(&self.shape, &batch, bounds);
+        self.open.load(&self.shape, &rows.keys, rows.len(), self.clock.watermark())?;
+        for (at, is_over) in rows.steps(self.clock.watermark()) {
+            self.collapse.take(&self.shape, &rows.slice(at.clone()))?;
+            if self.open.join(&self.shape, &self.collapse, !is_over)? > 0 {
+                let late = Split::Run { start: at.start, rows: at.len() };
+                self.late.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
             }
         }
         self.open.make_room(&self.shape, self.collapse.memory_bytes())?;
@@ -249,18 +243,4 @@ fn count_sessions(
         return Ok(());
     }
     charge(&shape.uid, share, &[(shape.state_name(), bytes)], shape.remedy)
-}
-
-/// Runs of rows by whether the session that each would open is over.
-fn runs(bounds: &Bounds, watermark: i64) -> impl Iterator<Item = (Range<usize>, bool)> + '_ {
-    let mut next = 0;
-    let runs = bounds.ends.chunk_by(move |one, other| (*one <= watermark) == (*other <= watermark));
-    runs.map(move |run| {
-        next += run.len();
-        (next - run.len()..next, run[0] <= watermark)
-    })
-}
-
-fn slices(columns: &[ArrayRef], first: usize, rows: usize) -> Vec<ArrayRef> {
-    columns.iter().map(|column| column.slice(first, rows)).collect()
 }

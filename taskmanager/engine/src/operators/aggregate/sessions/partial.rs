@@ -13,8 +13,8 @@ use levada_state::rows::Rows;
 use super::super::restore::no_state;
 use super::super::shape::Shape;
 use super::collapse::Collapse;
+use super::rows::SessionRows;
 use super::source::Source;
-use super::{runs, slices};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::pending::Pending;
@@ -66,13 +66,12 @@ impl Operator for Partial {
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch, None)?;
-        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        for (rows, is_over) in runs(&bounds, self.watermark.saturating_sub(self.lateness_ms)) {
-            let (keys, inputs) = (slices(&keys, rows.start, rows.len()), slices(&inputs, rows.start, rows.len()));
-            let (starts, ends) = (&bounds.starts[rows.clone()], &bounds.ends[rows]);
+        let rows = SessionRows::new(&self.shape, &batch, bounds);
+        for (at, is_over) in rows.runs(self.watermark.saturating_sub(self.lateness_ms)) {
+            let rows = rows.slice(at);
             match is_over {
-                true => self.collapse.take_each(&self.shape, &keys, starts, ends, &inputs)?,
-                false => self.collapse.take(&self.shape, &keys, starts, ends, &inputs)?,
+                true => self.collapse.take_each(&self.shape, &rows)?,
+                false => self.collapse.take(&self.shape, &rows)?,
             }
             self.pending.push(self.shape.output(self.part_columns())?);
         }

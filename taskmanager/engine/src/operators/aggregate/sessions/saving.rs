@@ -5,12 +5,11 @@
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
 use levada_state::bits::Bits;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
-use levada_state::snapshot::{PieceSender, StateMeta, StatePart, pieces};
+use levada_state::snapshot::{PieceSender, StatePart, pieces};
 
 use super::super::panes::BACKGROUND_ROWS;
 use super::super::shape::Shape;
@@ -68,9 +67,7 @@ impl OpenSessions {
             }
             None => {
                 let (sender, reader) = pieces();
-                let schema = Arc::clone(&shape.state);
-                let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
-                (vec![StatePart { meta, contents: reader.into() }], Some(sender))
+                (vec![shape.part(reader.into())], Some(sender))
             }
         };
         self.freeze(Saving { checkpoint: Some(checkpoint), pieces });

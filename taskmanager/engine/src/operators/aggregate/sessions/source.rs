@@ -1,5 +1,7 @@
 //! From when to when each row holds a session open.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, AsArray};
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::cast;
@@ -13,8 +15,6 @@ use crate::error::EngineError;
 use crate::metrics::NodeMetrics;
 use crate::operators::bad_records::BadRecords;
 use crate::operators::window::{WINDOW_END, WINDOW_START, times};
-
-use std::sync::Arc;
 
 /// Start and end of each row: `[start, end)`, milliseconds.
 #[derive(Debug, Clone)]

@@ -15,11 +15,12 @@ use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use super::super::shape::Shape;
-use super::super::updating::Timer;
+use super::super::updating::Timers;
 use super::collapse::Collapse;
 use super::open_sessions::OpenSessions;
+use super::rows::SessionRows;
 use super::source::Source;
-use super::{behind, count_sessions, runs, slices};
+use super::{behind, count_sessions};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
@@ -60,8 +61,7 @@ pub(in super::super) struct UpdatingSessions {
     pending: Pending,
     /// Sessions that may have something to be given.
     touched: Bits,
-    early: Timer,
-    late: Timer,
+    timers: Timers,
     late_rows: LateRows,
     watermark: i64,
     running: Option<(OperatorContext, HeapShare)>,
@@ -82,8 +82,7 @@ impl UpdatingSessions {
             jobs: VecDeque::new(),
             pending: Pending::default(),
             touched: Bits::default(),
-            early: Timer::of(firing.early),
-            late: Timer::of(firing.late),
+            timers: Timers::of(&firing),
             late_rows,
             firing,
             watermark: i64::MIN,
@@ -174,20 +173,14 @@ impl Operator for UpdatingSessions {
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch, None)?;
-        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        for (rows, is_closed) in runs(&bounds, self.closed()) {
-            // Rows whose own session would be closed come in one by one: whether one is late depends on those before it.
-            let step = if is_closed { 1 } else { rows.len() };
-            for first in rows.step_by(step) {
-                let (starts, ends) = (&bounds.starts[first..first + step], &bounds.ends[first..first + step]);
-                let (keys, inputs) = (slices(&keys, first, step), slices(&inputs, first, step));
-                self.collapse.take(&self.shape, &keys, starts, ends, &inputs)?;
-                if self.open.join(&self.shape, &self.collapse, !is_closed)? > 0 {
-                    let late = Split::Run { start: first, rows: step };
-                    self.late_rows.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
-                }
-                self.note_changes()?;
+        let rows = SessionRows::new(&self.shape, &batch, bounds);
+        for (at, is_closed) in rows.steps(self.closed()) {
+            self.collapse.take(&self.shape, &rows.slice(at.clone()))?;
+            if self.open.join(&self.shape, &self.collapse, !is_closed)? > 0 {
+                let late = Split::Run { start: at.start, rows: at.len() };
+                self.late_rows.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
             }
+            self.note_changes()?;
         }
         self.count()
     }
@@ -236,18 +229,19 @@ impl Operator for UpdatingSessions {
     }
 
     fn keeps_time(&self) -> bool {
-        self.early.is_set() || self.late.is_set()
+        self.timers.are_set()
     }
 
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
-        if self.early.is_due(time_ms) {
+        let due = self.timers.due(time_ms);
+        if due.early {
             self.give_touched(false);
         }
-        if self.late.is_due(time_ms) {
+        if due.late {
             self.give_touched(true);
         }
         let pending = self.has_output().then_some(time_ms);
-        Ok(pending.or_else(|| self.early.next().into_iter().chain(self.late.next()).min()))
+        Ok(pending.or_else(|| self.timers.next()))
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {

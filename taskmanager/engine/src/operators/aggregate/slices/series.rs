@@ -32,9 +32,9 @@ impl Series {
         }
     }
 
-    /// Every window that has this slice, in order.
-    pub(in super::super) fn all(self, slice: Window) -> impl Iterator<Item = Window> {
-        std::iter::successors(self.first_after(slice, i64::MIN), move |window| {
+    /// The windows that have this slice and have not fired at this watermark, in order.
+    pub(in super::super) fn after(self, slice: Window, watermark: i64) -> impl Iterator<Item = Window> {
+        std::iter::successors(self.first_after(slice, watermark), move |window| {
             self.first_after(slice, window.end.saturating_sub(1))
         })
     }
@@ -121,7 +121,9 @@ mod tests {
             prop_assert_eq!(series.first_after(slice, i64::MAX), None);
             let mut sorted = all.clone();
             sorted.sort();
-            prop_assert_eq!(series.all(slice).collect::<Vec<_>>(), sorted);
+            prop_assert_eq!(series.after(slice, i64::MIN).collect::<Vec<_>>(), sorted.clone());
+            sorted.retain(|window| !window.has_fired(watermark));
+            prop_assert_eq!(series.after(slice, watermark).collect::<Vec<_>>(), sorted);
             prop_assert_eq!(series.first_after(slice, i64::MIN), all.iter().min().copied());
         }
     }

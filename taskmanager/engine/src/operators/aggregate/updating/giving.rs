@@ -75,12 +75,7 @@ impl Giving {
             match self.jobs.front() {
                 None => break,
                 Some(Job::Last(_)) if rows > 0 => break,
-                Some(Job::Last(window)) => {
-                    let pane = panes.pop(&self.shape, *window)?;
-                    self.leaving.push(pane);
-                    self.jobs.pop_front();
-                    self.take_leaving(panes)?;
-                }
+                Some(Job::Last(_)) => self.take_leaving(panes)?,
                 Some(_) => match self.next_part(panes, rows_max - rows)? {
                     Some(part) => {
                         rows += part.num_rows();
@@ -96,7 +91,7 @@ impl Giving {
         self.shape.joined(parts)
     }
 
-    /// Further windows that are forgotten go out together.
+    /// The next windows, as far as they are forgotten, go out together.
     fn take_leaving(&mut self, panes: &mut OpenPanes) -> Result<(), EngineError> {
         while let Some(Job::Last(window)) = self.jobs.front() {
             let pane = panes.pop(&self.shape, *window)?;

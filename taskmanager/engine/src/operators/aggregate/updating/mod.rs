@@ -25,10 +25,10 @@ use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
-use crate::operators::window::{Split, Window};
+use crate::operators::window::Window;
 use giving::{Giving, Job};
 
-pub(super) use timer::Timer;
+pub(super) use timer::Timers;
 
 /// An aggregation whose windows give results more than once.
 ///
@@ -45,8 +45,7 @@ pub(super) struct Updating {
     giving: Giving,
     /// Windows that may have something to be given.
     touched: BTreeSet<Window>,
-    early: Timer,
-    late: Timer,
+    timers: Timers,
     late_rows: LateRows,
     ids: Vec<u32>,
     watermark: i64,
@@ -61,8 +60,7 @@ impl Updating {
             series,
             panes: OpenPanes::default(),
             touched: BTreeSet::new(),
-            early: Timer::of(firing.early),
-            late: Timer::of(firing.late),
+            timers: Timers::of(&firing),
             late_rows,
             firing,
             ids: Vec::new(),
@@ -80,16 +78,16 @@ impl Updating {
         self.panes.count(&self.shape, context)
     }
 
-    /// Whether no row of the window is taken in any more.
-    fn is_closed(&self, window: Window) -> bool {
-        window.has_fired(self.watermark.saturating_sub(self.firing.lateness_ms))
+    /// The time up to which windows take no row in any more.
+    fn closed(&self) -> i64 {
+        self.watermark.saturating_sub(self.firing.lateness_ms)
     }
 
     /// The windows of a slice that take rows in; the slice itself where windows do not overlap.
     fn windows(&self, slice: Window) -> Vec<Window> {
         match self.series {
-            None => [slice].into_iter().filter(|window| !self.is_closed(*window)).collect(),
-            Some(series) => series.all(slice).filter(|window| !self.is_closed(*window)).collect(),
+            None => [slice].into_iter().filter(|window| !window.has_fired(self.closed())).collect(),
+            Some(series) => series.after(slice, self.closed()).collect(),
         }
     }
 
@@ -150,11 +148,7 @@ impl Operator for Updating {
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        let splits = match &self.shape.windows {
-            None => vec![(Window::WHOLE, Split::All)],
-            Some(source) => source.split(&batch).map_err(|reason| self.shape.invariant(reason))?,
-        };
-        for (slice, split) in splits {
+        for (slice, split) in self.shape.split(&batch)? {
             let (rows, windows) = (split.rows(batch.num_rows()), self.windows(slice));
             if windows.is_empty() {
                 self.late_rows.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
@@ -188,7 +182,7 @@ impl Operator for Updating {
         // After a restore the sources' time starts anew; what has fired stays fired.
         let before = self.watermark;
         self.watermark = before.max(watermark.0);
-        let closed = self.watermark.saturating_sub(self.firing.lateness_ms).saturating_add(1);
+        let closed = self.closed().saturating_add(1);
         for window in self.panes.known(i64::MIN, closed) {
             self.touched.remove(&window);
             self.giving.push(Job::Last(window));
@@ -201,18 +195,19 @@ impl Operator for Updating {
     }
 
     fn keeps_time(&self) -> bool {
-        self.early.is_set() || self.late.is_set()
+        self.timers.are_set()
     }
 
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
-        if self.early.is_due(time_ms) {
+        let due = self.timers.due(time_ms);
+        if due.early {
             self.give_touched(false);
         }
-        if self.late.is_due(time_ms) {
+        if due.late {
             self.give_touched(true);
         }
         let pending = self.giving.has_jobs().then_some(time_ms);
-        Ok(pending.or_else(|| self.early.next().into_iter().chain(self.late.next()).min()))
+        Ok(pending.or_else(|| self.timers.next()))
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {

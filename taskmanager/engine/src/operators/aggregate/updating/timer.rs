@@ -1,27 +1,27 @@
 //! When results are due by processing time.
 
-use levada_common::plan::Trigger;
+use levada_common::plan::{FiringSpec, Trigger};
 
 /// Is due every so often, from the first moment that it hears of. Nothing of it is in a snapshot: after a restore it begins anew.
 #[derive(Debug, Default)]
-pub(in super::super) struct Timer {
+struct Timer {
     every_ms: Option<i64>,
     next_ms: Option<i64>,
 }
 
 impl Timer {
     /// Of a trigger, never due where that does not go by time.
-    pub(in super::super) fn of(trigger: Option<Trigger>) -> Self {
+    fn of(trigger: Option<Trigger>) -> Self {
         Self { every_ms: trigger.and_then(|trigger| trigger.every_ms), next_ms: None }
     }
 
     /// Whether it is ever due.
-    pub(in super::super) fn is_set(&self) -> bool {
+    fn is_set(&self) -> bool {
         self.every_ms.is_some()
     }
 
     /// Whether it is due at this time; once it was, it is due again so much later.
-    pub(in super::super) fn is_due(&mut self, time_ms: i64) -> bool {
+    fn is_due(&mut self, time_ms: i64) -> bool {
         let Some(every_ms) = self.every_ms else { return false };
         let is_due = self.next_ms.is_some_and(|next| next <= time_ms);
         if is_due || self.next_ms.is_none() {
@@ -31,8 +31,43 @@ impl Timer {
     }
 
     /// When it is due next.
-    pub(in super::super) fn next(&self) -> Option<i64> {
+    fn next(&self) -> Option<i64> {
         self.next_ms
+    }
+}
+
+/// When early and late results are due.
+#[derive(Debug)]
+pub(in super::super) struct Timers {
+    early: Timer,
+    late: Timer,
+}
+
+/// Which results are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Due {
+    pub(in super::super) early: bool,
+    pub(in super::super) late: bool,
+}
+
+impl Timers {
+    pub(in super::super) fn of(firing: &FiringSpec) -> Self {
+        Self { early: Timer::of(firing.early), late: Timer::of(firing.late) }
+    }
+
+    /// Whether any are ever due.
+    pub(in super::super) fn are_set(&self) -> bool {
+        self.early.is_set() || self.late.is_set()
+    }
+
+    /// Which are due at this time.
+    pub(in super::super) fn due(&mut self, time_ms: i64) -> Due {
+        Due { early: self.early.is_due(time_ms), late: self.late.is_due(time_ms) }
+    }
+
+    /// When any are due next.
+    pub(in super::super) fn next(&self) -> Option<i64> {
+        self.early.next().into_iter().chain(self.late.next()).min()
     }
 }
 

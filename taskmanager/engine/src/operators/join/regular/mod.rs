@@ -26,7 +26,7 @@ use super::state;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::rows::{NO_ROW, Part};
-use crate::operators::waiting;
+use crate::operators::waiting::{self, Restored, RestoredRows};
 use changes::Changes;
 use emission::Emission;
 use side::Standing;
@@ -102,25 +102,22 @@ impl RegularJoin {
     }
 
     /// Puts restored rows back.
-    fn restore(&mut self, restored: waiting::Restored) -> Result<(), EngineError> {
-        for (at, rows) in restored.rows.into_iter().enumerate() {
-            for rows in rows {
-                let side = &self.shape.sides[at];
-                let (keys, uniques) = (side.keys(&rows.columns), side.unique_keys(&rows.columns));
-                let count = rows.columns[0].len();
-                let columns: Vec<ArrayRef> = rows.columns.into_iter().chain(rows.since).collect();
-                let (mut numbers, mut unique_ids) = (Vec::new(), Vec::new());
-                self.sides[at].restore(&columns, &mut numbers).map_err(|source| self.shape.kernel(source))?;
-                if let Some(uniques) = uniques {
-                    self.sides[at].uniques(&uniques, count, &mut unique_ids);
-                }
-                let keys = self.intern(&keys, count);
-                for (row, number) in numbers.into_iter().enumerate() {
-                    let unique = unique_ids.get(row).copied();
-                    self.sides[at].stand(keys[row], true, unique, NO_ROW, number);
-                    if rows.marks.as_ref().is_some_and(|marks| marks.value(row)) {
-                        self.sides[at].alone.set(number);
-                    }
+    fn restore(&mut self, restored: Restored) -> Result<(), EngineError> {
+        for RestoredRows { side: at, batch, since, marks } in restored.rows {
+            let side = &self.shape.sides[at];
+            let (keys, uniques) = (side.keys(batch.columns()), side.unique_keys(batch.columns()));
+            let columns: Vec<ArrayRef> = batch.columns().iter().cloned().chain(since).collect();
+            let (mut numbers, mut unique_ids) = (Vec::new(), Vec::new());
+            self.sides[at].restore(&columns, &mut numbers).map_err(|source| self.shape.kernel(source))?;
+            if let Some(uniques) = uniques {
+                self.sides[at].uniques(&uniques, batch.num_rows(), &mut unique_ids);
+            }
+            let keys = self.intern(&keys, batch.num_rows());
+            for (row, number) in numbers.into_iter().enumerate() {
+                let unique = unique_ids.get(row).copied();
+                self.sides[at].stand(keys[row], true, unique, NO_ROW, number);
+                if marks.as_ref().is_some_and(|marks| marks.value(row)) {
+                    self.sides[at].alone.set(number);
                 }
             }
         }

@@ -32,12 +32,14 @@ impl Evictor {
             Self::Time { column, ms } => {
                 let times: Vec<i64> = rows[start..].iter().map(|row| time(buffers, column, *row)).collect();
                 let last = times.iter().copied().max().unwrap_or(i64::MIN);
-                let mut times = times.into_iter();
-                let mut at = 0;
-                rows.retain(|_| {
-                    at += 1;
-                    at <= start || times.next().is_some_and(|time| time > last.saturating_sub(ms))
-                });
+                let mut kept = start;
+                for (at, time) in (start..).zip(times) {
+                    if time > last.saturating_sub(ms) {
+                        rows[kept] = rows[at];
+                        kept += 1;
+                    }
+                }
+                rows.truncate(kept);
             }
         }
     }

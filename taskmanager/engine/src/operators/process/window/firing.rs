@@ -28,7 +28,7 @@ pub(super) struct Firing {
 
 impl Firing {
     /// Of the rows of these panes.
-    pub(super) fn new(shape: &Shape, window: Window, panes: Vec<Arc<Pane>>) -> Result<Self, EngineError> {
+    pub(super) fn new(shape: &Shape, window: Window, panes: Vec<Arc<Pane>>) -> Self {
         let (mut index, mut ids) = (KeyIndex::new(&shape.sides[0].key_types), Vec::new());
         let mut grouped = Vec::new();
         for (input, side) in shape.sides.iter().enumerate() {
@@ -38,17 +38,12 @@ impl Firing {
             }
             grouped.push(rows);
         }
-        Ok(Self { window, panes, index, grouped, next: 0 })
+        Self { window, panes, index, grouped, next: 0 }
     }
 
     /// Whether every group was handed out.
     pub(super) fn is_over(&self) -> bool {
         self.next == self.index.len()
-    }
-
-    /// Bytes held beside the rows.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes() + self.grouped.iter().map(Grouped::memory_bytes).sum::<usize>()
     }
 
     /// The next groups, at most `max`, and the numbers of their keys; none at the end.

@@ -20,6 +20,7 @@ use levada_common::time::Watermark;
 use levada_state::keyed::HeapShare;
 use levada_state::snapshot::{StatePart, ready};
 
+use super::failed;
 use super::guard::guarded;
 use crate::error::EngineError;
 use crate::function::{FunctionContext, FunctionError, Output, WindowWork};
@@ -101,8 +102,7 @@ struct Running {
 
 impl WindowProcess {
     fn failed(&self) -> impl Fn(FunctionError) -> EngineError + use<> {
-        let (uid, function) = (self.shape.uid.clone(), self.shape.function.clone());
-        move |source| EngineError::Function { uid: uid.clone(), function: function.clone(), source: Box::new(source) }
+        failed(&self.shape.uid, &self.shape.function)
     }
 
     fn running(&mut self) -> &mut Running {
@@ -134,21 +134,21 @@ impl WindowProcess {
     }
 
     /// The next window that fires at the watermark.
-    fn next_window(&mut self) -> Result<Option<Firing>, EngineError> {
+    fn next_window(&mut self) -> Option<Firing> {
         let Some(series) = self.shape.series else {
-            let Some((window, pane)) = self.due.pop_front() else { return Ok(None) };
-            return Firing::new(&self.shape, window, vec![pane]).map(Some);
+            let (window, pane) = self.due.pop_front()?;
+            return Some(Firing::new(&self.shape, window, vec![pane]));
         };
         let first = self.panes.keys().next().copied();
         let window = first.and_then(|slice| series.first_after(slice, self.fired));
         let Some(window) = window.filter(|window| window.has_fired(self.watermark)) else {
             self.fired = self.watermark;
-            return Ok(None);
+            return None;
         };
         let is_in = |slice: &Window| slice.start >= window.start && slice.end <= window.end;
         let panes = self.panes.iter().take_while(|(slice, _)| slice.end <= window.end).filter(|(slice, _)| is_in(slice));
         let panes = panes.map(|(_, pane)| Arc::clone(pane)).collect();
-        Firing::new(&self.shape, window, panes).map(Some)
+        Some(Firing::new(&self.shape, window, panes))
     }
 
     /// The window is out: what no other window has is dropped.
@@ -165,7 +165,7 @@ impl WindowProcess {
     /// Calls the function for the next groups of the window that fires; whether there is one.
     fn fire(&mut self) -> Result<bool, EngineError> {
         if self.firing.is_none() {
-            self.firing = self.next_window()?;
+            self.firing = self.next_window();
         }
         let failed = self.failed();
         let Self { shape, work, firing: Some(firing), runs, running: Some(running), .. } = self else { return Ok(false) };
@@ -190,7 +190,7 @@ impl WindowProcess {
         let bytes = |input: usize| panes().map(|pane| pane[input].memory_bytes()).sum::<usize>();
         let bytes: Vec<usize> = (0..self.shape.sides.len()).map(bytes).collect();
         let rows: usize = panes().flat_map(|pane| pane.iter()).map(RowBuffer::len).sum();
-        let total = bytes.iter().sum::<usize>() + self.firing.as_ref().map_or(0, Firing::memory_bytes);
+        let total = bytes.iter().sum::<usize>();
         let Running { context, share, .. } = self.running.as_mut().expect("an operator is opened first");
         context.metrics.state_keys.store(rows as u64, Ordering::Relaxed);
         context.metrics.state_bytes.store(total as u64, Ordering::Relaxed);
@@ -203,22 +203,12 @@ impl WindowProcess {
 impl Operator for WindowProcess {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let restored = waiting::read(&self.shape.uid, &self.shape.sides, context.key_groups, restored)?;
-        for (input, rows) in restored.rows.into_iter().enumerate() {
-            for rows in rows {
-                let batch = self.shape.sides[input].batch(rows.columns).map_err(|source| self.shape.kernel(source))?;
-                self.take_in(input, &batch)?;
-            }
+        for rows in restored.rows {
+            self.take_in(rows.side, &rows.batch)?;
         }
         (self.watermark, self.fired) = (restored.watermark, restored.watermark);
         self.late.iter_mut().for_each(|late| late.open(context));
-        let own = FunctionContext {
-            uid: self.shape.uid.clone(),
-            subtask: context.subtask,
-            parallelism: context.parallelism,
-            keys: self.shape.keys.clone(),
-            declaration: Arc::clone(&self.shape.declaration),
-            metrics: Arc::clone(&context.metrics),
-        };
+        let own = FunctionContext::new(&self.shape.uid, context, self.shape.keys.clone(), Arc::clone(&self.shape.declaration));
         let work = &mut self.work;
         guarded(|| work.open(&own)).map_err(self.failed())?;
         let out = Output::new(&self.shape.own_output, context.batch_rows_max);

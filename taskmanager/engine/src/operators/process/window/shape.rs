@@ -87,8 +87,7 @@ impl Shape {
     pub(super) fn output(&self, firing: &Firing, runs: &mut Runs, own: RecordBatch) -> Result<RecordBatch, EngineError> {
         let rows = own.num_rows();
         let keys = firing.index.keys(Rows::Ids(&runs.take(rows)));
-        let (start, end) = firing.window.columns(rows);
-        let window = [start, end, firing.window.time_column(rows)];
+        let window = firing.window.result_columns(rows);
         let columns: Vec<ArrayRef> = keys.into_iter().chain(window).chain(own.columns().iter().cloned()).collect();
         RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
     }

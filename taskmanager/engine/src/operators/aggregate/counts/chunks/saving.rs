@@ -8,11 +8,10 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use levada_common::checkpoint::StateKind;
 use levada_common::ids::CheckpointId;
 use levada_common::keys::KeyGroupRange;
 use levada_state::bits::Bits;
-use levada_state::snapshot::{PieceSender, StateMeta, StatePart, pieces};
+use levada_state::snapshot::{PieceSender, StatePart, pieces};
 
 use super::super::super::panes::BACKGROUND_ROWS;
 use super::super::super::restore::{refuse, restored_rows};
@@ -49,9 +48,7 @@ impl Chunks {
         let (sender, reader) = pieces();
         self.saving.running = Some((checkpoint, sender));
         self.save(shape);
-        let schema = Arc::clone(&shape.state);
-        let meta = StateMeta { uid: shape.uid.clone(), name: shape.state_name().into(), kind: StateKind::Keyed, schema };
-        StatePart { meta, contents: reader.into() }
+        shape.part(reader.into())
     }
 
     /// Saves a further piece of a running snapshot, none while the background has enough to do; answers whether more remain.
@@ -84,9 +81,6 @@ impl Chunks {
             let counts = rows.states.split_off(rows.states.len() - 2);
             let [numbers, lengths] = [0, 1].map(|at| counts[at].as_primitive::<Int64Type>().values().clone());
             self.intern(&rows.keys, rows.rows);
-            if rows.keys.is_empty() {
-                self.ids = vec![0; rows.rows];
-            }
             for (row, group) in self.ids.iter().enumerate() {
                 let fits = u32::try_from(lengths[row]).ok().filter(|length| (1..=self.lengths.chunk_rows).contains(length));
                 let length = fits.ok_or_else(|| {
