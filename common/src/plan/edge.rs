@@ -29,7 +29,7 @@ pub struct Edge {
     /// The receiving vertex.
     pub to: VertexId,
     /// Which input of the receiver's first operator, from 0; a union's inputs are all input 0, yet edges of their own. Input 1 is
-    /// the right side of a join, or what is broadcast to a function.
+    /// the right side of a join, a function's second input, or what is broadcast to it.
     pub input: u32,
     /// Which output of the sender's last operator: 0 is the main one, those after it are its `sides`.
     #[serde(default, skip_serializing_if = "is_main")]
