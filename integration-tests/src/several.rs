@@ -10,6 +10,8 @@ use levada_engine::function::{
 use levada_state::descriptor::{BindError, Binder, ValueState, ValueStateDescriptor};
 use levada_taskmanager::Builder;
 
+use crate::counting::add_up;
+
 /// Adds the functions: `number_tenths` (k, n → k, n, and beside it `tenth` with every tenth row of a key and its number), `settle`
 /// (orders and payments → id, amount, and beside it `unpaid` with the orders that no payment came for), `spread` (the greatest n of a
 /// window less the least) and `balance` (rows of two inputs in a window, and the sum of their n).
@@ -183,13 +185,9 @@ impl KeyedProcessFunction for Tenths {
         out: &mut Output,
     ) -> Result<(), FunctionError> {
         let n = rows.column::<i64>("n")?;
-        for row in 0..rows.len() {
-            ctx.enter(row);
-            let number = count.get(ctx)?.copied().unwrap_or(0) + 1;
-            count.set(ctx, number)?;
-            if number % 10 == 0 {
-                out.side("tenth")?.push((n.get(row), number))?;
-            }
+        let numbers = add_up(count, rows.len(), ctx, |_| 1)?;
+        for (row, number) in numbers.into_iter().enumerate().filter(|(_, number)| number % 10 == 0) {
+            out.side("tenth")?.push((n.get(row), number))?;
         }
         out.columns(vec![rows.array("k")?.clone(), rows.array("n")?.clone()])
     }

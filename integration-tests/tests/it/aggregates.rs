@@ -62,7 +62,7 @@ async fn distinct_values_are_counted_once_though_a_task_manager_is_killed() -> a
         .collect();
     let columns = ["channel", "total_bids", "rank3_bids", "total_bidders", "rank2_bidders", "rank1_auctions"];
     for backend in ["fs", "rocksdb"] {
-        let mut cluster = Processes::start(Setup { task_managers: 3, slots: 1, ..Setup::default() }).await?;
+        let mut cluster = Processes::start(Setup { task_managers: 2, slots: 1, ..Setup::default() }).await?;
         let out = cluster.path("out");
         let mut graph = graph(Q16, 2, EVENTS, Some(40_000), &out);
         graph.transforms[1].changelog_full = true;
@@ -88,7 +88,7 @@ async fn changes_of_an_aggregate_are_aggregated_though_a_task_manager_is_killed(
     });
     let expected = sorted(expected.collect());
     assert!(expected.len() > 10, "the reference is nearly empty");
-    let mut cluster = Processes::start(Setup { task_managers: 3, slots: 1, ..Setup::default() }).await?;
+    let mut cluster = Processes::start(Setup { task_managers: 2, slots: 1, ..Setup::default() }).await?;
     let out = cluster.path("out");
     let graph = graph(HISTOGRAM, 2, EVENTS, Some(40_000), &out);
     finish_after_a_kill(&mut cluster, graph, "fs", &out).await?;

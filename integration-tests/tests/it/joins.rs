@@ -100,7 +100,7 @@ async fn nexmark_queries_give_the_counts_and_hashes_of_the_reference() -> anyhow
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_gives_every_pair_once_though_a_task_manager_is_killed() -> anyhow::Result<()> {
     for backend in ["memory", "fs"] {
-        let mut cluster = Processes::start(Setup { task_managers: 3, slots: 1, ..Setup::default() }).await?;
+        let mut cluster = Processes::start(Setup { task_managers: 2, slots: 1, ..Setup::default() }).await?;
         let out = cluster.path("out");
         let graph = graph(Q20, 2, EVENTS, Some(40_000), &out);
         finish_after_a_kill(&mut cluster, graph, backend, &out).await?;

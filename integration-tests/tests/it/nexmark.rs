@@ -45,6 +45,7 @@ pub async fn kill_and_finish(cluster: &mut Processes, job: &str, out: &Path) -> 
     cluster.start_task_manager()?;
     let status = cluster.wait(job).await?;
     assert_eq!(status.state(), JobState::Finished, "{}\n{}", status.failure, cluster.logs());
+    assert!(status.restarts >= 1, "the kill did not hit the job");
     assert_eq!(leftovers(out)?, Vec::<String>::new());
     Ok(())
 }
