@@ -10,14 +10,13 @@ use std::time::Instant;
 
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::StateKind;
-use levada_common::fault::{Failure, Faulty};
+use levada_common::fault::Failure;
 use levada_common::ids::TaskId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::BackendKind;
 use levada_common::storage::{ScratchFile, Storage, retried};
 use levada_engine::operators::keeps_in_store;
 use levada_proto::convert::{RestorePlace, RestoreState};
-use levada_state::cold::ColdError;
 use levada_state::format::{BatchRows, DecodeError, Layout, TRAILER_BYTES, footer_range};
 use levada_state_rocksdb::TaskDatabases;
 use tokio::time::Instant as Deadline;
@@ -97,18 +96,6 @@ async fn read_part(
     retried(Deadline::now() + READ_TIMEOUT, || storage.get_range(path, range.clone())).await
 }
 
-/// Why a file's rows do not get into a database.
-enum NotPut {
-    File(Failure),
-    Store(ColdError),
-}
-
-impl From<ColdError> for NotPut {
-    fn from(error: ColdError) -> Self {
-        Self::Store(error)
-    }
-}
-
 /// Puts the rows of a verified file that belong to these groups into the operator's database.
 fn put(
     state: &RestoreState,
@@ -117,11 +104,7 @@ fn put(
     databases: &TaskDatabases,
 ) -> Result<u64, Failure> {
     let mut rows = FileRows::open(state, file, groups, max_parallelism)?;
-    let put = databases.put_rows(&state.uid, &state.name, &state.schema, || rows.next_batch().map_err(NotPut::File));
-    put.map_err(|error| match error {
-        NotPut::File(failure) => failure,
-        NotPut::Store(error) => error.to_failure(),
-    })
+    databases.put_rows(&state.uid, &state.name, &state.schema, || rows.next_batch())
 }
 
 /// The rows of a file, batch by batch.

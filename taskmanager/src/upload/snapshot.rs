@@ -61,11 +61,17 @@ async fn prepare(
         Destination::Inline { state_bytes_max } if savepoint.is_none() => Some(*state_bytes_max),
         Destination::Inline { .. } | Destination::Files { .. } => None,
     };
-    let (parts, stored) = if savepoint.is_some() { savepoint::split(parts) } else { (parts, Vec::new()) };
-    let (parts, databases) = match &uploads.destination {
-        Destination::Files { inline_bytes_max, .. } if savepoint.is_none() => database::split(parts, *inline_bytes_max).await?,
+    let (parts, stored, databases) = match (&uploads.destination, &savepoint) {
+        (_, Some(_)) => {
+            let (parts, stored) = savepoint::split(parts);
+            (parts, stored, Vec::new())
+        }
+        (Destination::Files { inline_bytes_max, .. }, None) => {
+            let (parts, databases) = database::split(parts, *inline_bytes_max).await?;
+            (parts, Vec::new(), databases)
+        }
         // Rows, whatever database they are in.
-        Destination::Inline { .. } | Destination::Files { .. } => (parts, Vec::new()),
+        (Destination::Inline { .. }, None) => (parts, Vec::new(), Vec::new()),
     };
     let encoded = encode_all(&uploads.plan, task, parts, durable, state_bytes_max).await?;
     let states = match (&uploads.destination, &savepoint) {

@@ -169,9 +169,8 @@ impl Database {
         let rewritten = had.filter(|had| had.family != family);
         let prefix_bytes = layout.key_bytes().filter(|_| layout.has_below());
         if let Some(bytes) = prefix_bytes {
-            let option = options::prefix_filter(bytes);
-            let option = option.each_ref().map(|(name, value)| (*name, value.as_str()));
-            let set = self.db.set_options_cf(&self.handle(&family), &option);
+            let (name, value) = options::prefix_filter(bytes);
+            let set = self.db.set_options_cf(&self.handle(&family), &[(name, value.as_str())]);
             set.map_err(|error| self.open_error(Arc::new(error)))?;
         }
         Ok((Family { family, state: name.into(), layout, expired_until_ms, prefix_bytes }, rewritten))

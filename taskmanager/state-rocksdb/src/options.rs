@@ -114,8 +114,8 @@ fn blocks(tuning: &Tuning, cache: &Cache) -> BlockBasedOptions {
 }
 
 /// The option of a family by which filters know the first `bytes` of its keys too, as RocksDB writes it.
-pub fn prefix_filter(bytes: usize) -> [(&'static str, String); 1] {
-    [("prefix_extractor", format!("fixed:{bytes}"))]
+pub fn prefix_filter(bytes: usize) -> (&'static str, String) {
+    ("prefix_extractor", format!("fixed:{bytes}"))
 }
 
 /// Options of a read that goes from any key to the next one: no file may be left out.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use arrow::record_batch::RecordBatch;
+use levada_common::fault::{Failure, Faulty};
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
@@ -81,16 +82,17 @@ impl TaskDatabases {
     /// by batch, with the columns of the state's layout among their columns. Answers the number of entries.
     ///
     /// Errors: `Open`, `Layout` for rows of another state, `Write`, and whatever `next` says. Blocks.
-    pub fn put_rows<E: From<ColdError>>(
+    pub fn put_rows(
         &self,
         uid: &Uid,
         name: &str,
         schema: &Arc<StateSchema>,
-        next: impl FnMut() -> Result<Option<RecordBatch>, E>,
-    ) -> Result<u64, E> {
+        next: impl FnMut() -> Result<Option<RecordBatch>, Failure>,
+    ) -> Result<u64, Failure> {
         let known = self.restored.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned();
-        let database = known.map_or_else(|| self.open_database(uid), Ok)?;
-        let (family, _) = database.family(name, schema)?;
+        let failed = |error: ColdError| error.to_failure();
+        let database = known.map_or_else(|| self.open_database(uid), Ok).map_err(failed)?;
+        let (family, _) = database.family(name, schema).map_err(failed)?;
         let entries = put_rows(&database, &family, self.key_groups, next)?;
         self.restored.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone(), database);
         Ok(entries)

@@ -71,26 +71,24 @@ impl KeyedState {
             let rows = bound.state.rows_mut();
             unknown.clear();
             rows.drain_unknown(ids, &mut unknown);
-            let Some(state) = rows.cold_state() else { continue };
+            let Some(state) = rows.cold_state().filter(|_| !unknown.is_empty()) else { continue };
             let (before, room) = (rows.memory_bytes(), overlay.write_back.share_bytes() / MAPS_PART);
             let below_max = rows.entries_at_once();
-            let at_once = if below_max == usize::MAX { usize::MAX } else { (room / MAP_BYTES).clamp(64, 8192) };
+            // Maps come in some at a time, and only while there is room for them.
+            let is_map = below_max != usize::MAX;
+            let at_once = if is_map { (room / MAP_BYTES).clamp(64, 8192) } else { unknown.len() };
             let mut left = &unknown[..];
-            if is_short && below_max != usize::MAX {
-                rows.forget_known(left);
-                left = &[];
-            }
             while !left.is_empty() {
+                if is_map && (is_short || rows.memory_bytes() > before + room) {
+                    rows.forget_known(left);
+                    break;
+                }
                 let (some, behind) = left.split_at(left.len().min(at_once));
                 let columns = keys.keys(Rows::Ids(some));
                 let addresses = Addresses { keys: columns, namespace: None, below: Vec::new(), rows: some.len() };
                 let loaded = overlay.load(&rows.info().name, state, &addresses, below_max)?;
                 rows.take_keys(some, &loaded, at)?;
                 left = behind;
-                if rows.memory_bytes() > before + room && at_once != usize::MAX {
-                    rows.forget_known(left);
-                    break;
-                }
             }
         }
         Ok(())

@@ -25,10 +25,9 @@ pub(super) struct Warming {
 }
 
 impl Warming {
-    /// A key leaves memory.
+    /// A key leaves memory, or there is no room for more, or nothing is left to be read.
     pub(super) fn end(&mut self) {
-        self.is_over = true;
-        self.scan = None;
+        *self = Self { is_over: true, ..Self::default() };
     }
 }
 
@@ -41,12 +40,17 @@ impl std::fmt::Debug for Warming {
 impl KeyedState {
     /// Brings in a further batch; answers whether more may be left.
     pub(super) fn warm(&mut self) -> StateResult<bool> {
+        if self.overlay.as_ref().is_none_or(|overlay| overlay.warming.is_over) {
+            return Ok(false);
+        }
         let is_short = self.is_short();
-        let Some(overlay) = self.overlay.as_mut().filter(|overlay| !overlay.warming.is_over) else { return Ok(false) };
+        let Some(overlay) = &mut self.overlay else { return Ok(false) };
+        if is_short {
+            overlay.warming.end();
+            return Ok(false);
+        }
         // States are opened with the first batch, when it is known what time it is.
-        let is_open = self.states.iter().all(|bound| bound.state.rows().cold_state().is_some());
-        if is_short || !is_open {
-            overlay.warming.is_over |= is_short;
+        if self.states.iter().any(|bound| bound.state.rows().cold_state().is_none()) {
             return Ok(false);
         }
         if overlay.warming.scan.is_none() && !self.begin_next()? {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, TimestampMillisecondArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit};
-use arrow::record_batch::RecordBatch;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::keys::{KeyEncoder, KeyGroupRange, fixed_key_size, key_groups_of_rows};
 use levada_common::state_schema::{Stamps, StateSchema, StateShape};
 
@@ -253,6 +253,17 @@ impl RowLayout {
             bytes[1..].copy_from_slice(&touched_at_ms.to_le_bytes());
             value.splice(0..0, bytes);
         }
+    }
+
+    /// The layout's columns out of a batch that has others too.
+    ///
+    /// Errors: `Columns` where it lacks one, or has one of another type.
+    pub fn pick(&self, batch: &RecordBatch) -> Result<RecordBatch, LayoutError> {
+        let fields = self.columns.fields().iter();
+        let found = fields.map(|field| batch.column_by_name(field.name()).cloned()).collect::<Option<Vec<_>>>();
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let rows = found.and_then(|found| RecordBatch::try_new_with_options(Arc::clone(&self.columns), found, &options).ok());
+        rows.ok_or_else(|| LayoutError::Columns { found: text(&batch.schema()), expected: text(&self.columns) })
     }
 
     fn check(&self, batch: &RecordBatch) -> Result<(), LayoutError> {
