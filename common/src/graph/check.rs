@@ -55,15 +55,8 @@ fn section(lines: &Lines, name: &'static str) -> &'static str {
 type Reader<'g> = (&'static str, &'g Uid, &'static str, &'g [InputRef]);
 
 fn readers(graph: &JobGraph) -> Vec<Reader<'_>> {
-    let transforms = graph.transforms.iter().flat_map(|node| {
-        let with = node.join.as_ref().map_or(&[][..], |join| join.with.as_slice());
-        [
-            ("transforms", &node.uid, "inputs", node.inputs.as_slice()),
-            ("transforms", &node.uid, "join.with", with),
-            ("transforms", &node.uid, "with", node.with.as_slice()),
-            ("transforms", &node.uid, "broadcast", node.broadcast.as_slice()),
-        ]
-    });
+    let transforms =
+        graph.transforms.iter().flat_map(|node| node.input_lists().map(|(list, inputs)| ("transforms", &node.uid, list, inputs)));
     let sinks = graph.sinks.iter().map(|node| ("sinks", &node.uid, "inputs", node.inputs.as_slice()));
     transforms.chain(sinks).collect()
 }

@@ -235,10 +235,15 @@ pub struct TransformNode {
 }
 
 impl TransformNode {
-    /// Everything that it reads: `inputs`, then what it is joined or connected with, then `broadcast`.
+    /// What it reads, by the key under which it stands: `inputs`, then what it is joined or connected with, then `broadcast`.
+    pub fn input_lists(&self) -> [(&'static str, &[InputRef]); 4] {
+        let joined = self.join.as_ref().map_or(&[][..], |join| join.with.as_slice());
+        [("inputs", &self.inputs), ("join.with", joined), ("with", &self.with), ("broadcast", &self.broadcast)]
+    }
+
+    /// Everything that it reads.
     pub fn reads(&self) -> impl Iterator<Item = &InputRef> {
-        let with = self.join.iter().flat_map(|join| &join.with);
-        self.inputs.iter().chain(with).chain(&self.with).chain(&self.broadcast)
+        self.input_lists().into_iter().flat_map(|(_, inputs)| inputs)
     }
 }
 

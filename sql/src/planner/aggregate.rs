@@ -21,6 +21,9 @@ pub(super) const WINDOW_START: &str = "window_start";
 pub(super) const WINDOW_END: &str = "window_end";
 pub(super) const WINDOW_TIME: &str = "window_time";
 
+/// The columns of a window.
+pub(super) const WINDOW: [&str; 3] = [WINDOW_START, WINDOW_END, WINDOW_TIME];
+
 /// The columns that the operator reads: name and expression, in order, each once.
 #[derive(Default)]
 pub(super) struct Arguments {
@@ -246,7 +249,7 @@ impl Planner<'_> {
         let (window, calls) = (&spec.window, &spec.calls);
         let mut taken: Vec<(String, &str)> = keys.iter().map(|key| (key.name.clone(), "a key")).collect();
         if window.is_windowed() {
-            for name in [WINDOW_START, WINDOW_END, WINDOW_TIME] {
+            for name in WINDOW {
                 if keys.iter().any(|key| key.name == name) {
                     let message =
                         format!("\"{name}\" is a column of the window and cannot be a key; the window groups by it already");
@@ -297,8 +300,7 @@ impl Planner<'_> {
     ) {
         let keyed = !spec.keys.is_empty();
         let parallelism = if keyed { wanted.unwrap_or(self.settings.parallelism) } else { 1 };
-        let in_place =
-            stream.parallelism == parallelism && (parallelism == 1 || stream.partitioned_by.as_ref() == Some(&spec.keys));
+        let in_place = stream.is_in_place(&spec.keys, parallelism);
         let distinct = arguments.distinct.clone();
         if arguments.computed {
             self.push_arguments(node, stream, arguments);
@@ -394,7 +396,7 @@ fn aggregate_output(
     let windowed = window.is_windowed();
     let mut columns = keys.to_vec();
     if windowed {
-        columns.extend([WINDOW_START, WINDOW_END, WINDOW_TIME].map(|name| Column::new(name, LogicalType::Timestamp, false)));
+        columns.extend(WINDOW.map(|name| Column::new(name, LogicalType::Timestamp, false)));
     }
     // A group has a row; only the one without key of a global window fires over none.
     let may_be_empty = keys.is_empty() && *window == WindowSpec::Global;

@@ -4,9 +4,9 @@
 use levada_common::graph::TransformNode;
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    AggregateFunction, AggregateSpec, AssignSpec, BackendKind, DistinctSpec, OperatorKind, Partition, SideOutput, WindowSpec,
+    AggregateFunction, AggregateSpec, AssignSpec, DistinctSpec, OperatorKind, Partition, SideOutput, WindowSpec,
 };
-use levada_common::types::{Column, LogicalType};
+use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::Arguments;
 use super::call::Call;
@@ -91,14 +91,19 @@ impl Planner<'_> {
         (partition, parallelism): (Partition, u32),
     ) {
         let output = spec.output(&stream.schema);
-        let operator = NewOperator {
-            uid: node.uid.clone(),
-            clause: "aggregate",
-            kind: OperatorKind::Distinct(spec),
-            output,
-            uses: Vec::new(),
-            bad_records: node.bad_records,
-        };
+        self.push_of_aggregate(node, stream, (OperatorKind::Distinct(spec), output), (partition, parallelism));
+    }
+
+    /// Puts an operator behind `stream` that an aggregate needs before it.
+    fn push_of_aggregate(
+        &mut self,
+        node: &TransformNode,
+        stream: &mut Stream,
+        (kind, output): (OperatorKind, StreamSchema),
+        (partition, parallelism): (Partition, u32),
+    ) {
+        let uid = node.uid.clone();
+        let operator = NewOperator { uid, clause: "aggregate", kind, output, uses: Vec::new(), bad_records: node.bad_records };
         self.push_operator(stream, operator, partition, parallelism);
     }
 
@@ -118,15 +123,7 @@ impl Planner<'_> {
             return self.error(format!("transforms.{}.window", node.uid), message);
         }
         let output = spec.output(&stream.schema);
-        let operator = NewOperator {
-            uid: node.uid.clone(),
-            clause: "aggregate",
-            kind: OperatorKind::Assign(spec),
-            output,
-            uses: Vec::new(),
-            bad_records: node.bad_records,
-        };
-        self.push_operator(stream, operator, partition, parallelism);
+        self.push_of_aggregate(node, stream, (OperatorKind::Assign(spec), output), (partition, parallelism));
     }
 
     /// Says which states a store does not take.
@@ -136,12 +133,8 @@ impl Planner<'_> {
             (false, false) => "DISTINCT keeps its values",
             (false, true) => return,
         };
-        if self.settings.backend == BackendKind::Rocksdb {
-            self.warnings.push(format!(
-                "transform \"{}\": {what} on the heap and writes them whole at each checkpoint, also with state backend rocksdb",
-                node.uid
-            ));
-        }
+        let end = "on the heap and writes them whole at each checkpoint, also with state backend rocksdb";
+        self.warn_with_rocksdb(node, &format!("{what} {end}"));
     }
 }
 

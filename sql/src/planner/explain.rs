@@ -150,9 +150,12 @@ fn kind(kind: &OperatorKind) -> String {
             });
             columns.collect::<Vec<_>>().join(", ")
         }
-        OperatorKind::Assign(spec) => format!("each row for each of its windows, {}", window(&spec.window)),
+        OperatorKind::Assign(spec) => {
+            format!("each row for each of its windows, {}{}", window(&spec.window), window_time(&spec.time))
+        }
         OperatorKind::Distinct(spec) => {
-            format!("each {} once, {}, {}", spec.values.join(", "), window(&spec.window), keys(&spec.keys))
+            let window = window(&spec.window) + &window_time(&spec.time);
+            format!("each {} once, {window}, {}", spec.values.join(", "), keys(&spec.keys))
         }
         OperatorKind::Aggregate(spec) => aggregate(spec),
         OperatorKind::Process(spec) => process(spec),

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use levada_common::declaration::{Declarations, OptionError, Options};
-use levada_common::graph::{GraphErrors, InputRef, JobGraph};
+use levada_common::graph::{GraphErrors, InputRef, JobGraph, TransformNode};
 use levada_common::ids::Uid;
 use levada_common::keys::{MAX_PARALLELISM_LIMIT, default_max_parallelism};
-use levada_common::plan::{BadRecordPolicy, JobSettings, OperatorKind, OperatorSpec, Partition};
+use levada_common::plan::{BackendKind, BadRecordPolicy, JobSettings, OperatorKind, OperatorSpec, Partition};
 use levada_common::types::StreamSchema;
 
 use super::outputs::Outputs;
@@ -57,6 +57,13 @@ impl<'a> Planner<'a> {
     /// Notes a defect.
     pub(super) fn error(&mut self, path: impl Into<String>, message: impl Into<String>) {
         self.errors.push(&self.graph.lines, path, message);
+    }
+
+    /// Notes what a node keeps otherwise with `rocksdb` than one would think.
+    pub(super) fn warn_with_rocksdb(&mut self, node: &TransformNode, what: &str) {
+        if self.settings.backend == BackendKind::Rocksdb {
+            self.warnings.push(format!("transform \"{}\": {what}", node.uid));
+        }
     }
 
     /// Plans every node.

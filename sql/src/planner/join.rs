@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use levada_common::graph::{GraphJoin, GraphWindow, TransformNode};
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    BackendKind, Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition,
-    WindowTime,
+    Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
-use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
+use super::aggregate::{WINDOW, WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::graph::Planner;
 use super::stream::{Stage, StageKind, Stream};
 use super::window::{NO_WINDOW, why_no_window};
@@ -222,7 +221,7 @@ impl Planner<'_> {
     /// that name in the input.
     fn join_output(&mut self, path: &str, join: &GraphJoin, scope: &JoinScope, [left, right]: [&Stream; 2]) -> Output {
         let in_window = matches!(scope, JoinScope::Tumbling { .. } | JoinScope::Same);
-        let is_window = |name: &str| in_window && [WINDOW_START, WINDOW_END, WINDOW_TIME].contains(&name);
+        let is_window = |name: &str| in_window && WINDOW.contains(&name);
         let shared = |name: &str| join.on.iter().position(|(left, right)| left == name && right == name);
         let mut output = Output::default();
         for column in left.schema.columns.iter().filter(|column| !is_window(&column.name)) {
@@ -291,19 +290,11 @@ impl Planner<'_> {
         [left, right]: [Stream; 2],
         wanted: Option<u32>,
     ) {
-        if self.settings.backend == BackendKind::Rocksdb {
-            self.warnings.push(format!(
-                "transform \"{}\": a join keeps the rows that wait on the heap and writes them whole at each checkpoint, also with \
-                 state backend rocksdb",
-                node.uid
-            ));
-        }
+        let what = "a join keeps the rows that wait on the heap and writes them whole at each checkpoint, also with state backend \
+                    rocksdb";
+        self.warn_with_rocksdb(node, what);
         let parallelism = wanted.unwrap_or(self.settings.parallelism);
-        let link = |stream: &Stream, keys: &Vec<String>| {
-            let in_place =
-                stream.parallelism == parallelism && (parallelism == 1 || stream.partitioned_by.as_ref() == Some(keys));
-            (stream.stage, if in_place { Partition::Forward } else { Partition::Hash { columns: keys.clone() } })
-        };
+        let link = |stream: &Stream, keys: &[String]| (stream.stage, stream.by_key(keys, parallelism));
         let inputs = vec![link(&left, &spec.left_keys), link(&right, &spec.right_keys)];
         let operator = OperatorSpec {
             uid: node.uid.clone(),

@@ -92,16 +92,10 @@ impl Planner<'_> {
     /// Reports what is read and is no output of its node. Of a node that could not be planned it is not known.
     pub(super) fn check_outputs_read(&mut self) {
         let graph = self.graph;
-        let transforms = graph.transforms.iter().flat_map(|node| {
-            let with = node.join.as_ref().map_or(&[][..], |join| join.with.as_slice());
-            let lists = [
-                ("inputs", node.inputs.as_slice()),
-                ("join.with", with),
-                ("with", node.with.as_slice()),
-                ("broadcast", node.broadcast.as_slice()),
-            ];
-            lists.map(|(list, inputs)| (format!("transforms.{}.{list}", node.uid), inputs))
-        });
+        let transforms = graph
+            .transforms
+            .iter()
+            .flat_map(|node| node.input_lists().map(|(list, inputs)| (format!("transforms.{}.{list}", node.uid), inputs)));
         let sinks = graph.sinks.iter().map(|node| (format!("sinks.{}.inputs", node.uid), node.inputs.as_slice()));
         for (path, inputs) in transforms.chain(sinks) {
             for (index, input) in inputs.iter().enumerate() {

@@ -298,9 +298,7 @@ impl Planner<'_> {
             (parallelism, if stream.parallelism == parallelism { Partition::Forward } else { Partition::Rebalance })
         } else {
             let parallelism = wanted.unwrap_or(self.settings.parallelism);
-            let in_place =
-                stream.parallelism == parallelism && (parallelism == 1 || stream.partitioned_by.as_ref() == Some(&keys));
-            (parallelism, if in_place { Partition::Forward } else { Partition::Hash { columns: keys } })
+            (parallelism, stream.by_key(&keys, parallelism))
         };
         let operator = OperatorSpec {
             uid: node.uid.clone(),
@@ -314,11 +312,7 @@ impl Planner<'_> {
         let mut inputs = vec![(stream.stage, partition)];
         inputs.extend(other.map(|other| match other {
             Other::Broadcast(stage) => (stage, Partition::Broadcast),
-            Other::Keyed(second) => {
-                let in_place = second.parallelism == parallelism
-                    && (parallelism == 1 || second.partitioned_by.as_ref() == Some(&second_keys));
-                (second.stage, if in_place { Partition::Forward } else { Partition::Hash { columns: second_keys } })
-            }
+            Other::Keyed(second) => (second.stage, second.by_key(&second_keys, parallelism)),
         }));
         let (uid, kind) = (node.uid.clone(), StageKind::Operator(operator));
         stream.single = all_to_one || (stream.single && stream.parallelism == parallelism);

@@ -2,12 +2,13 @@
 
 use levada_common::function::FunctionDeclaration;
 use levada_common::graph::{GraphWindow, TransformNode};
-use levada_common::plan::{BackendKind, Evict, JoinSide, ProcessWindow, SideOutput, WindowSpec};
+use levada_common::plan::{Evict, JoinSide, ProcessWindow, SideOutput, WindowSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
-use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
+use super::aggregate::{WINDOW, WINDOW_TIME};
 use super::graph::Planner;
 use super::stream::Stream;
+use super::window::{NO_WINDOW, why_no_window};
 
 impl Planner<'_> {
     /// The windows whose rows the function gets; `None` where it has none, or cannot have those, which is reported.
@@ -60,13 +61,9 @@ impl Planner<'_> {
             let message = format!("function \"{name}\" has two inputs, and `evict` is for one; leave it out");
             self.error(format!("transforms.{}.evict", node.uid), message);
         }
-        if self.settings.backend == BackendKind::Rocksdb {
-            self.warnings.push(format!(
-                "transform \"{}\": the rows of windows for a function are kept on the heap and written whole at each checkpoint, also \
-                 with state backend rocksdb",
-                node.uid
-            ));
-        }
+        let what = "the rows of windows for a function are kept on the heap and written whole at each checkpoint, also with state \
+                    backend rocksdb";
+        self.warn_with_rocksdb(node, what);
         Some(ProcessWindow { window, evict: node.evict })
     }
 
@@ -75,9 +72,7 @@ impl Planner<'_> {
         let path = format!("transforms.{}.window", node.uid);
         match &node.window {
             Some(GraphWindow::Same) if !stream.windowed => {
-                let message =
-                    "`window: same` needs the columns window_start and window_end of a window upstream, passed on unchanged";
-                self.error(path, message);
+                self.error(path, format!("{NO_WINDOW}{}", why_no_window(stream)));
             }
             Some(GraphWindow::Same) | None => {}
             Some(_) => {
@@ -90,7 +85,7 @@ impl Planner<'_> {
 
     /// The key, the window, what the function gives.
     pub(super) fn window_output(&mut self, path: &str, function: &FunctionDeclaration, keys: &[Column]) -> StreamSchema {
-        let window = [WINDOW_START, WINDOW_END, WINDOW_TIME].map(|name| Column::new(name, LogicalType::Timestamp, false));
+        let window = WINDOW.map(|name| Column::new(name, LogicalType::Timestamp, false));
         let mut columns: Vec<Column> = keys.iter().cloned().chain(window).collect();
         for column in &function.outputs {
             if let Some(at) = columns.iter().position(|known| known.name == column.name) {

@@ -10,7 +10,7 @@ use levada_common::plan::{
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
-use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
+use super::aggregate::{WINDOW, WINDOW_END, WINDOW_START};
 use super::stream::{Outlet, Stage, StageKind};
 
 /// Leaves out what no one reads: backwards for what is read, forwards for the schemas that remain.
@@ -81,7 +81,7 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             }
             OperatorKind::Top(spec) => {
                 let order = spec.order.iter().map(|by| &by.column);
-                let window = [WINDOW_START, WINDOW_END, WINDOW_TIME];
+                let window = WINDOW;
                 let of_window = |name: &String| spec.window.is_some() && window.contains(&name.as_str());
                 let read = read.into_iter().filter(|name| Some(name) != spec.place.as_ref() && !of_window(name));
                 let times: Vec<String> = match spec.window {
@@ -231,7 +231,7 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
                 }
                 OperatorKind::Top(TopSpec { window: Some(_), place, .. }) => {
-                    let window = [WINDOW_START, WINDOW_END, WINDOW_TIME];
+                    let window = WINDOW;
                     let own = |column: &Column| Some(&column.name) == place.as_ref() || window.contains(&column.name.as_str());
                     let own: Vec<Column> = operator.output.columns.drain(..).filter(own).collect();
                     let others = input.columns.iter().filter(|column| !window.contains(&column.name.as_str()));

@@ -116,6 +116,19 @@ impl Stream {
         compiler.type_of(sql, &self.schema).map(Checked::Known)
     }
 
+    /// Whether rows with equal `keys` are together in `parallelism` instances as it is.
+    pub(super) fn is_in_place(&self, keys: &[String], parallelism: u32) -> bool {
+        self.parallelism == parallelism && (parallelism == 1 || self.partitioned_by.as_deref() == Some(keys))
+    }
+
+    /// How rows of this stream get to `parallelism` instances by `keys`.
+    pub(super) fn by_key(&self, keys: &[String], parallelism: u32) -> Partition {
+        match self.is_in_place(keys, parallelism) {
+            true => Partition::Forward,
+            false => Partition::Hash { columns: keys.to_vec() },
+        }
+    }
+
     /// How rows of this stream get to a stage of `parallelism` instances without a key.
     pub(super) fn spread(&self, parallelism: u32) -> Result<Partition, String> {
         if self.parallelism == parallelism {

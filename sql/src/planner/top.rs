@@ -1,10 +1,10 @@
 //! Top-N, running or of each window, and deduplication: keys, order, what the output's changes are.
 
 use levada_common::graph::{GraphDeduplicate, GraphTop, GraphWindow, TransformNode};
-use levada_common::plan::{BackendKind, Changelog, OperatorKind, OrderSpec, Partition, SideOutput, TopSpec, TopWindow};
+use levada_common::plan::{Changelog, OperatorKind, OrderSpec, Partition, SideOutput, TopSpec, TopWindow};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
-use super::aggregate::{WINDOW_END, WINDOW_START, WINDOW_TIME};
+use super::aggregate::{WINDOW, WINDOW_TIME};
 use super::graph::{NewOperator, Planner};
 use super::stream::Stream;
 use crate::expression::unknown_column;
@@ -76,18 +76,11 @@ impl Planner<'_> {
     }
 
     fn push_top(&mut self, node: &TransformNode, clause: &'static str, stream: &mut Stream, spec: TopSpec, wanted: Option<u32>) {
-        if self.settings.backend == BackendKind::Rocksdb {
-            self.warnings.push(format!(
-                "transform \"{}\": `{clause}` keeps its rows on the heap and writes them whole at each checkpoint, also with state \
-                 backend rocksdb",
-                node.uid
-            ));
-        }
+        let what = "keeps its rows on the heap and writes them whole at each checkpoint, also with state backend rocksdb";
+        self.warn_with_rocksdb(node, &format!("`{clause}` {what}"));
         let keyed = !spec.keys.is_empty();
         let parallelism = if keyed { wanted.unwrap_or(self.settings.parallelism) } else { 1 };
-        let in_place =
-            stream.parallelism == parallelism && (parallelism == 1 || stream.partitioned_by.as_ref() == Some(&spec.keys));
-        let partition = match (in_place, keyed) {
+        let partition = match (stream.is_in_place(&spec.keys, parallelism), keyed) {
             (true, _) => Partition::Forward,
             (false, true) => Partition::Hash { columns: spec.keys.clone() },
             (false, false) => Partition::Rebalance,
@@ -130,17 +123,11 @@ impl Planner<'_> {
         self.refuse_window_time(node, "the best rows are given");
         match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => {
-                if let (None, Some(reason)) = (&stream.schema.event_time, &stream.no_event_time) {
-                    self.error(&path, format!("a window needs event time; {reason}"));
-                }
+                self.check_window_time(node, stream);
                 Some(TopWindow::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms })
             }
             GraphWindow::Same => {
-                if !stream.windowed {
-                    let message =
-                        "`window: same` needs the columns window_start and window_end of a window upstream, passed on unchanged";
-                    self.error(&path, message);
-                }
+                self.check_window_time(node, stream);
                 Some(TopWindow::Same)
             }
             _ => {
@@ -152,9 +139,6 @@ impl Planner<'_> {
         }
     }
 }
-
-/// The columns of a window.
-const WINDOW: [&str; 3] = [WINDOW_START, WINDOW_END, WINDOW_TIME];
 
 fn order_by(column: &Column, descending: bool) -> OrderSpec {
     OrderSpec { column: column.name.clone(), ty: column.ty.clone(), nullable: column.nullable, descending }

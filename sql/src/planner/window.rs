@@ -1,7 +1,7 @@
 //! The window of a node: where it comes from, and what it needs of the stream.
 
 use levada_common::graph::{GraphGap, GraphWindow, TransformNode};
-use levada_common::plan::{BackendKind, SessionGap, WindowSpec};
+use levada_common::plan::{SessionGap, WindowSpec};
 
 use super::aggregate::{Arguments, WINDOW_END, WINDOW_START};
 use super::graph::Planner;
@@ -69,16 +69,12 @@ impl Planner<'_> {
             GraphWindow::Count { .. } => "a count window",
             _ => return,
         };
-        if self.settings.backend == BackendKind::Rocksdb {
-            self.warnings.push(format!(
-                "transform \"{}\": {kind} keeps its state on the heap in this release, with state backend rocksdb too, and writes it \
-                 whole at each checkpoint, as `fs` does",
-                node.uid
-            ));
-        }
+        let what = "keeps its state on the heap in this release, with state backend rocksdb too, and writes it whole at each \
+                    checkpoint, as `fs` does";
+        self.warn_with_rocksdb(node, &format!("{kind} {what}"));
     }
 
-    /// The window over event time, its gap among the arguments where rows have their own.
+    /// The window over event or processing time, its gap among the arguments where rows have their own.
     fn timed_window(&mut self, path: &str, window: &GraphWindow, stream: &Stream, arguments: &mut Arguments) -> WindowSpec {
         match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms },
