@@ -1,5 +1,6 @@
 //! The databases of this TaskManager: settings, and what all of them share once the first is needed.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
@@ -57,6 +58,11 @@ impl Databases {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             Failure::external(format!("the working directory of task {task}: {error}: {cause}"))
         })
+    }
+
+    /// A folder on their first disk for files without names; it need not exist.
+    pub fn scratch(&self) -> PathBuf {
+        self.settings.data_dirs.first().cloned().unwrap_or_else(std::env::temp_dir)
     }
 
     /// What their snapshots moved.

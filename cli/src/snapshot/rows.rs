@@ -2,13 +2,12 @@
 //!
 //! Shape: the columns of the state's file (`levada_state::format`), rows sorted by key group within a subtask.
 
-use std::collections::VecDeque;
 use std::vec;
 
 use arrow::record_batch::RecordBatch;
 use levada_common::checkpoint::{Handle, StateHandle, StateKind};
 use levada_common::keys::KeyGroupRange;
-use levada_state::format::{BatchRows, DecodeError, Layout, TRAILER_BYTES, footer_range};
+use levada_state::format::{DecodeError, Layout, TRAILER_BYTES, WantedRows, footer_range};
 
 use super::database::DatabaseRows;
 use super::{Checked, OperatorState, Snapshot, SnapshotError};
@@ -37,13 +36,23 @@ impl ArrowFile {
         Ok(Self { handle: handle.clone(), bytes, layout })
     }
 
-    /// Reads some rows of one batch.
-    pub async fn rows(&self, rows: BatchRows) -> Result<RecordBatch, SnapshotError> {
-        let bytes = self.bytes.range(self.layout.range(rows.batch)).await;
+    /// Reads one batch.
+    pub async fn batch(&self, batch: usize) -> Result<RecordBatch, SnapshotError> {
+        let bytes = self.bytes.range(self.layout.range(batch)).await;
         let bytes = bytes.map_err(|error| SnapshotError::unreadable(&self.handle, error))?;
-        let undecodable = |error: DecodeError| SnapshotError::damaged(&self.handle, with_causes(&error));
-        let batch = self.layout.decode(rows.batch, bytes).map_err(undecodable)?;
-        rows.cut(&batch).map_err(undecodable)
+        self.layout.decode(batch, bytes).map_err(|error| self.undecodable(&error))
+    }
+
+    fn undecodable(&self, error: &DecodeError) -> SnapshotError {
+        SnapshotError::damaged(&self.handle, with_causes(error))
+    }
+
+    /// The next rows of those that are wanted.
+    async fn next(&self, wanted: &mut WantedRows) -> Result<Option<RecordBatch>, SnapshotError> {
+        if let Some(batch) = wanted.missing() {
+            wanted.put(batch, self.batch(batch).await?);
+        }
+        wanted.next_rows().map_err(|error| self.undecodable(&error))
     }
 }
 
@@ -68,7 +77,7 @@ pub struct StateRows<'a> {
 
 /// The rows of one subtask that are still to come.
 enum HandleRows {
-    Arrow(Box<ArrowFile>, VecDeque<BatchRows>),
+    Arrow(Box<ArrowFile>, WantedRows),
     Database(DatabaseRows),
 }
 
@@ -78,17 +87,13 @@ impl HandleRows {
             return Ok(Self::Database(DatabaseRows::open(snapshot, handle, key_groups).await?));
         }
         let file = ArrowFile::open(snapshot, handle).await?;
-        let wanted = file.layout.rows_of(key_groups);
-        let wanted = wanted.map_err(|error| SnapshotError::damaged(handle, with_causes(&error)))?;
-        Ok(Self::Arrow(Box::new(file), wanted.into()))
+        let wanted = file.layout.rows_of(key_groups).map_err(|error| file.undecodable(&error))?;
+        Ok(Self::Arrow(Box::new(file), wanted))
     }
 
     async fn next(&mut self) -> Result<Option<RecordBatch>, SnapshotError> {
         match self {
-            Self::Arrow(file, wanted) => match wanted.pop_front() {
-                Some(rows) => file.rows(rows).await.map(Some),
-                None => Ok(None),
-            },
+            Self::Arrow(file, wanted) => file.next(wanted).await,
             Self::Database(rows) => rows.next().await,
         }
     }

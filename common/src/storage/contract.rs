@@ -2,9 +2,11 @@
 //!
 //! Contract of all functions here: the storage is empty, and is left empty; they panic where it does not keep its word.
 
+use std::io::Write;
+
 use bytes::Bytes;
 
-use super::{ScratchFile, Staging, Storage, StorageError, Stored};
+use super::{Staging, Storage, StorageError, Stored};
 
 fn text(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
@@ -94,13 +96,18 @@ pub async fn large(storage: &Storage) {
     assert!(storage.get("large/file").await.expect("get") == bytes, "it reads otherwise");
     let range = (16 << 20) - 5..(16 << 20) + 5;
     assert_eq!(storage.get_range("large/file", range.clone()).await.expect("range"), bytes[16777211..16777221]);
+    let deadline = || tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     for length in [0, 1, 16 << 20, (16 << 20) + 1, bytes.len()] {
-        let mut file = ScratchFile::begin(&std::env::temp_dir()).expect("a local file");
-        std::io::Write::write_all(&mut file, &bytes[..length]).expect("written");
-        let file = ScratchFile::new(file).expect("its length");
-        storage.put_file("large/copy", &file).await.expect("put");
+        let mut draft = storage.begin("large/copy", &std::env::temp_dir()).expect("begun");
+        bytes[..length].chunks(1 << 20).for_each(|part| draft.write_all(part).expect("written"));
+        assert_eq!((draft.path(), draft.bytes()), ("large/copy", length as u64));
+        storage.finish(draft, deadline()).await.expect("finished");
         assert!(storage.get("large/copy").await.expect("get") == bytes[..length], "{length} bytes read otherwise");
     }
+    let mut given_up = storage.begin("large/given-up", &std::env::temp_dir()).expect("begun");
+    given_up.write_all(b"x").expect("written");
+    drop(given_up);
+    assert_eq!(storage.list("large").await.expect("list").len(), 2);
     storage.delete_all("large").await.expect("delete all");
     assert_eq!(storage.list("").await.expect("list"), []);
 }

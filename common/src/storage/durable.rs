@@ -9,8 +9,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::ScratchFile;
-
 /// Makes a file's bytes durable, but not yet its name.
 pub fn sync_file(path: &Path) -> io::Result<()> {
     // Opened for writing, since some systems refuse to sync what is open for reading only.
@@ -38,12 +36,12 @@ pub fn create_dir_durably(path: &Path) -> io::Result<()> {
 const NOT_A_DIRECTORY: i32 = 20;
 
 /// The directory that holds `path`.
-fn parent(path: &Path) -> &Path {
+pub(super) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A file being written.
-pub(super) trait NewFile {
+pub(super) trait NewFile: Send {
     /// Writes bytes at its end.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Makes them durable.
@@ -103,16 +101,6 @@ impl Drop for Waiting {
     }
 }
 
-/// What a file is to have.
-#[derive(Clone, Copy)]
-pub(super) enum Content<'a> {
-    Bytes(&'a [u8]),
-    File(&'a ScratchFile),
-}
-
-/// Bytes of another file that are copied at once.
-const COPIED_BYTES: u64 = 1 << 20;
-
 /// A file to be written.
 pub(super) struct Writing<'a> {
     /// Its name until all of it is there, in the same directory.
@@ -120,7 +108,7 @@ pub(super) struct Writing<'a> {
     /// Its name.
     pub path: &'a Path,
     /// All of it.
-    pub content: Content<'a>,
+    pub bytes: &'a [u8],
     /// Whether there may be one.
     pub replace: Replace,
 }
@@ -128,36 +116,33 @@ pub(super) struct Writing<'a> {
 /// Writes all of a file or nothing: to a temporary name beside it, synced, then renamed, then the directory synced. One that is not
 /// wanted any more gets no name.
 pub(super) fn write_on(fs: &dyn FileSystem, file: &Writing<'_>, wanted: &Wanted) -> io::Result<()> {
-    let Writing { temporary, path, content, replace } = *file;
-    let dir = parent(path);
-    create_dir_on(fs, dir)?;
-    let written = write_synced(fs, temporary, content).and_then(|()| {
-        let wanted = wanted.lock();
-        match replace {
-            _ if !*wanted => Err(io::ErrorKind::Interrupted.into()),
-            Replace::Yes => fs.rename(temporary, path),
-            // A rename would replace; a link refuses to.
-            Replace::No => fs.link(temporary, path).and_then(|()| fs.remove(temporary)),
-        }
-    });
-    if let Err(error) = written {
+    let Writing { temporary, path, bytes, replace } = *file;
+    create_dir_on(fs, parent(path))?;
+    let written = write_synced(fs, temporary, bytes).and_then(|()| give_name(fs, temporary, path, replace, wanted));
+    if written.is_err() {
         // A leftover would be filtered from listings, yet take up space. The first error is the one that matters.
         let _ = fs.remove(temporary);
-        return Err(error);
     }
-    fs.sync_dir(dir)
+    written
 }
 
-fn write_synced(fs: &dyn FileSystem, path: &Path, content: Content<'_>) -> io::Result<()> {
-    let mut file = fs.create(path)?;
-    match content {
-        Content::Bytes(bytes) => file.write(bytes)?,
-        Content::File(from) => {
-            for start in (0..from.length()).step_by(COPIED_BYTES as usize) {
-                file.write(&from.read(start..from.length().min(start + COPIED_BYTES))?)?;
-            }
+/// Gives a file that is synced its name, durably, unless it is not wanted any more.
+pub(super) fn give_name(fs: &dyn FileSystem, temporary: &Path, path: &Path, replace: Replace, wanted: &Wanted) -> io::Result<()> {
+    {
+        let wanted = wanted.lock();
+        match replace {
+            _ if !*wanted => return Err(io::ErrorKind::Interrupted.into()),
+            Replace::Yes => fs.rename(temporary, path)?,
+            // A rename would replace; a link refuses to.
+            Replace::No => fs.link(temporary, path).and_then(|()| fs.remove(temporary))?,
         }
     }
+    fs.sync_dir(parent(path))
+}
+
+fn write_synced(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs.create(path)?;
+    file.write(bytes)?;
     file.sync()
 }
 
@@ -170,7 +155,7 @@ fn rename_on(fs: &dyn FileSystem, from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn create_dir_on(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
+pub(super) fn create_dir_on(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
     if fs.is_dir(path) {
         return Ok(());
     }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::durable::{self, Content, FileSystem, Replace, Wanted, Writing};
-use super::{ScratchFile, StorageError, Stored};
+use super::draft::Beside;
+use super::durable::{self, FileSystem, Replace, Wanted, Writing};
+use super::{StorageError, Stored};
 
 /// How the names of files being written begin; no file of a storage has such a name. A unique number follows, and the name that the
 /// file is to get, where all of that is not too long for a name.
@@ -40,16 +41,29 @@ impl Files {
     }
 
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        self.write(path, Replace::Yes, move |write| write(Content::Bytes(&bytes))).await
+        self.write(path, Replace::Yes, bytes).await
     }
 
     pub async fn put_new(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
-        self.write(path, Replace::No, move |write| write(Content::Bytes(&bytes))).await
+        self.write(path, Replace::No, bytes).await
     }
 
-    pub async fn put_file(&self, path: &str, file: &ScratchFile) -> Result<(), StorageError> {
-        let file = file.clone();
-        self.write(path, Replace::Yes, move |write| write(Content::File(&file))).await
+    /// Begins a file that is to be at `path`. Blocks.
+    pub fn begin(&self, path: &str) -> Result<Beside, StorageError> {
+        let path = self.root.join(path);
+        let temporary = temporary_path(&path);
+        let begun = durable::create_dir_on(&*self.fs, durable::parent(&path)).and_then(|()| self.fs.create(&temporary));
+        match begun {
+            Ok(file) => Ok(Beside { fs: Arc::clone(&self.fs), temporary, path, file: Some(file) }),
+            Err(source) => Err(failed("write", path.display().to_string(), source)),
+        }
+    }
+
+    /// Puts a file in its place.
+    pub async fn finish(&self, path: &str, file: Beside) -> Result<(), StorageError> {
+        // The thread goes on when this future is dropped.
+        let (wanted, _waiting) = Wanted::new();
+        self.run("write", path, move |_| file.finish(&wanted)).await
     }
 
     pub async fn get(&self, path: &str) -> Result<Bytes, StorageError> {
@@ -59,8 +73,9 @@ impl Files {
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
         let read = move |path: &Path| {
             let mut file = fs::File::open(path)?;
+            let end = range.end.min(file.metadata()?.len());
             file.seek(SeekFrom::Start(range.start))?;
-            let mut bytes = Vec::new();
+            let mut bytes = Vec::with_capacity(end.saturating_sub(range.start) as usize);
             file.take(range.end.saturating_sub(range.start)).read_to_end(&mut bytes)?;
             Ok(Bytes::from(bytes))
         };
@@ -108,22 +123,13 @@ impl Files {
         self.run("delete", prefix, move |path| found(remove_all(&*fs, path))).await
     }
 
-    /// Writes what `content` hands over.
-    async fn write(
-        &self,
-        path: &str,
-        replace: Replace,
-        content: impl FnOnce(&dyn Fn(Content<'_>) -> io::Result<()>) -> io::Result<()> + Send + 'static,
-    ) -> Result<(), StorageError> {
+    async fn write(&self, path: &str, replace: Replace, bytes: Bytes) -> Result<(), StorageError> {
         let fs = Arc::clone(&self.fs);
         // The thread goes on when this future is dropped.
         let (wanted, _waiting) = Wanted::new();
         let write = move |path: &Path| {
             let temporary = temporary_path(path);
-            content(&|content| {
-                let file = Writing { temporary: &temporary, path, content, replace };
-                durable::write_on(&*fs, &file, &wanted)
-            })
+            durable::write_on(&*fs, &Writing { temporary: &temporary, path, bytes: &bytes, replace }, &wanted)
         };
         self.run("write", path, write).await
     }
@@ -138,11 +144,15 @@ impl Files {
         let shown = full.display().to_string();
         let done = tokio::task::spawn_blocking(move || operation(&full)).await;
         let done = done.unwrap_or_else(|error| Err(io::Error::other(error)));
-        done.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound if action == "read" => StorageError::NotFound { path: shown },
-            io::ErrorKind::AlreadyExists => StorageError::AlreadyExists { path: shown },
-            _ => StorageError::Io { action, path: shown, source },
-        })
+        done.map_err(|source| failed(action, shown, source))
+    }
+}
+
+fn failed(action: &'static str, path: String, source: io::Error) -> StorageError {
+    match source.kind() {
+        io::ErrorKind::NotFound if action == "read" => StorageError::NotFound { path },
+        io::ErrorKind::AlreadyExists => StorageError::AlreadyExists { path },
+        _ => StorageError::Io { action, path, source },
     }
 }
 

@@ -3,6 +3,7 @@
 //! Must never know what is stored. Invariant: when a write returns, its bytes survive a power failure under their final name, and
 //! until then nothing is visible under it. Names are taken as given: nothing is percent-decoded or encoded.
 
+mod draft;
 mod error;
 mod files;
 mod leftovers;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use object_store::memory::InMemory;
 
+pub use draft::Draft;
 pub use error::StorageError;
 pub use leftovers::Leftover;
 pub use location::Location;
@@ -141,12 +143,6 @@ impl Storage {
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
         check_path(path)?;
         backend!(self.put(path, bytes))
-    }
-
-    /// Writes a file as `put` does, out of a local one, of which a few parts are in memory at a time.
-    pub async fn put_file(&self, path: &str, file: &ScratchFile) -> Result<(), StorageError> {
-        check_path(path)?;
-        backend!(self.put_file(path, file))
     }
 
     /// Writes a file as `put` does, but never over another one.

@@ -1,6 +1,7 @@
 //! The contract of a storage on every implementation, and the order of operations that makes a write durable.
 
 use std::io;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -156,6 +157,26 @@ async fn a_write_is_synced_then_renamed_then_its_directory_is_synced() {
     storage.put_new("chk-1/a", Bytes::new()).await.expect("put new");
     let expected = ["create temporary", "write", "sync", "link temporary a", "remove temporary", "sync dir chk-1"];
     assert_eq!(*done.lock().expect("no one panicked"), expected);
+}
+
+#[tokio::test]
+async fn a_draft_is_synced_then_renamed_and_one_that_is_dropped_is_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (storage, done) = recorded(dir.path().to_owned(), Recording::default());
+    let taken = || std::mem::take(&mut *done.lock().expect("no one panicked"));
+    let mut draft = storage.begin("a", dir.path()).expect("begun");
+    draft.write_all(b"x").expect("written");
+    draft.write_all(b"y").expect("written");
+    assert!(storage.list("").await.expect("list").is_empty(), "it is not there yet");
+    storage.finish(draft, tokio::time::Instant::now()).await.expect("finished");
+    let outer = name(dir.path());
+    let expected = ["create temporary", "write", "write", "sync", "rename temporary a", &format!("sync dir {outer}")];
+    assert_eq!(taken(), expected);
+    assert_eq!(storage.get("a").await.expect("read"), "xy");
+
+    drop(storage.begin("b", dir.path()).expect("begun"));
+    assert_eq!(taken(), ["create temporary", "remove temporary"]);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the directory").count(), 1);
 }
 
 #[tokio::test]

@@ -84,9 +84,9 @@ impl Running {
         let destination = Destination::of(attempt.job, &plan.settings, job_manager.frame_bytes());
         let destination = destination.map_err(|error| Failure::external(format!("the checkpoint directory: {error}")))?;
         let own_directory = destination.uri().map(String::from);
-        let traffic = Arc::clone(tools.databases.traffic());
-        let uploads =
-            Uploads::new(attempt, Arc::clone(&plan), job_manager.clone(), destination, traffic, tools.snapshots.clone());
+        let (traffic, scratch) = (Arc::clone(tools.databases.traffic()), tools.databases.scratch());
+        let (calls, pool) = (job_manager.clone(), tools.snapshots.clone());
+        let uploads = Uploads::new(attempt, Arc::clone(&plan), calls, destination, traffic, scratch, pool);
         let background = TaskTracker::new();
         tools.registry.register(attempt, std::mem::take(&mut wiring.inbound));
         for channel in std::mem::take(&mut wiring.outbound) {

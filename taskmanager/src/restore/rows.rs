@@ -17,7 +17,7 @@ use levada_common::plan::BackendKind;
 use levada_common::storage::{ScratchFile, Storage, retried};
 use levada_engine::operators::keeps_in_store;
 use levada_proto::convert::{RestorePlace, RestoreState};
-use levada_state::format::{BatchRows, DecodeError, Layout, TRAILER_BYTES, footer_range};
+use levada_state::format::{DecodeError, Layout, TRAILER_BYTES, WantedRows, footer_range};
 use levada_state_rocksdb::TaskDatabases;
 use tokio::time::Instant as Deadline;
 
@@ -112,7 +112,7 @@ struct FileRows<'a> {
     state: &'a RestoreState,
     file: &'a ScratchFile,
     layout: Layout,
-    wanted: std::vec::IntoIter<BatchRows>,
+    wanted: WantedRows,
 }
 
 impl<'a> FileRows<'a> {
@@ -131,15 +131,17 @@ impl<'a> FileRows<'a> {
         if layout.max_parallelism() != noted {
             return Err(corrupt(state, format!("want key groups of {noted}, got {}", layout.max_parallelism())));
         }
-        let wanted = layout.rows_of(Some(nesting(groups, noted, max_parallelism))).map_err(damaged)?.into_iter();
+        let wanted = layout.rows_of(Some(nesting(groups, noted, max_parallelism))).map_err(damaged)?;
         Ok(Self { state, file, layout, wanted })
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, Failure> {
-        let Some(rows) = self.wanted.next() else { return Ok(None) };
-        let bytes = read(self.state, self.file, self.layout.range(rows.batch))?;
-        let batch = self.layout.decode(rows.batch, bytes).and_then(|batch| rows.cut(&batch));
-        batch.map(Some).map_err(|error| corrupt(self.state, error.to_string()))
+        let damaged = |error: DecodeError| corrupt(self.state, error.to_string());
+        if let Some(batch) = self.wanted.missing() {
+            let bytes = read(self.state, self.file, self.layout.range(batch))?;
+            self.wanted.put(batch, self.layout.decode(batch, bytes).map_err(damaged)?);
+        }
+        self.wanted.next_rows().map_err(damaged)
     }
 }
 

@@ -133,7 +133,7 @@ pub async fn split(parts: Vec<StatePart>, inline_bytes_max: u64) -> Result<(Vec<
 /// Writes what is new of each database, and answers the handles of their states.
 pub async fn store(
     uploads: &Uploads,
-    store: &Store<'_>,
+    store: &Store,
     (task, checkpoint): (TaskId, CheckpointId),
     databases: Vec<Database>,
 ) -> Result<Vec<StateHandle>, Stopped> {
@@ -169,7 +169,7 @@ pub async fn store(
 /// Writes a file that is not in the storage.
 async fn store_file(
     uploads: &Uploads,
-    store: &Store<'_>,
+    store: &Store,
     file: SnapshotFile,
     known: Option<DatabaseFile>,
 ) -> Result<DatabaseFile, Stopped> {
@@ -204,7 +204,7 @@ fn read(path: PathBuf, length: u64) -> Result<(Bytes, u32), Stopped> {
 }
 
 /// Does work that blocks on a thread for it.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Stopped> + Send + 'static) -> Result<T, Stopped> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Stopped> + Send + 'static) -> Result<T, Stopped> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(Stopped::Declined(DeclineReason::Declined(format!("a database's snapshot failed: {error}")))))
 }

@@ -7,17 +7,18 @@
 mod database;
 mod destination;
 mod encode;
-mod savepoint;
 mod snapshot;
 mod store;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use levada_common::checkpoint::{CheckpointKind, DatabaseFile, DeclineReason};
 use levada_common::ids::{AttemptId, CheckpointId, TaskId, Uid};
 use levada_common::plan::Plan;
+use levada_common::storage::Storage;
 use levada_engine::sink::Durable;
 use levada_proto::convert::{decline_to_json, task_to_ref};
 use levada_proto::v1;
@@ -34,6 +35,8 @@ pub use destination::Destination;
 pub use encode::key_groups;
 
 use database::KnownFiles;
+use snapshot::Begun;
+use store::Store;
 
 /// A snapshot whose synchronous part is done.
 pub struct Taken {
@@ -66,6 +69,7 @@ pub struct Uploads {
     plan: Arc<Plan>,
     job_manager: JobManager,
     destination: Destination,
+    scratch: PathBuf,
     pool: Handle,
     tracker: TaskTracker,
     cancelled: CancellationToken,
@@ -75,13 +79,15 @@ pub struct Uploads {
 }
 
 impl Uploads {
-    /// Snapshots of `attempt`, sent to `destination` and acknowledged to `job_manager`, on the runtime of `pool`.
+    /// Snapshots of `attempt`, sent to `destination` and acknowledged to `job_manager`, on the runtime of `pool`. What is too large for
+    /// memory and cannot be written in its place is in the folder `scratch` until it is uploaded.
     pub fn new(
         attempt: AttemptId,
         plan: Arc<Plan>,
         job_manager: JobManager,
         destination: Destination,
         traffic: Arc<DatabaseTraffic>,
+        scratch: PathBuf,
         pool: Handle,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -89,6 +95,7 @@ impl Uploads {
             plan,
             job_manager,
             destination,
+            scratch,
             pool,
             tracker: TaskTracker::new(),
             cancelled: CancellationToken::new(),
@@ -100,6 +107,10 @@ impl Uploads {
 
     fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn store(&self, storage: Storage, folder: String, is_readable: bool, deadline: Instant, begun: &Begun) -> Store {
+        Store { storage, folder, is_readable, scratch: self.scratch.clone(), deadline, begun: Arc::clone(begun) }
     }
 
     fn timeout(&self) -> Duration {

@@ -9,15 +9,15 @@ use std::time::Duration;
 use levada_common::checkpoint::{DeclineReason, Handle, TaskSnapshot};
 use levada_common::ids::CheckpointId;
 use levada_common::savepoint::checkpoint_folder;
-use levada_common::storage::{Storage, StorageError, retried};
+use levada_common::storage::{Storage, retried};
 use levada_proto::convert::{state_to_message, task_to_ref};
 use levada_proto::{encoded_len, v1};
+use levada_state::snapshot::StatePart;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::encode::{Stopped, encode_all};
-use super::store::Store;
-use super::{Destination, Taken, Uploads, database, savepoint};
+use super::encode::{Stopped, encode_all, not_stored};
+use super::{Destination, Taken, Uploads, database};
 use crate::rpc::{Answer, status_text};
 
 /// How long the files of a snapshot that is not wanted are tried to be deleted; what is left then goes with the checkpoint.
@@ -56,35 +56,30 @@ async fn prepare(
     begun: &Begun,
 ) -> Result<v1::AcknowledgeCheckpointRequest, Stopped> {
     let Taken { task, checkpoint, kind, finished, parts, durable, sync_ns } = taken;
-    let savepoint = kind.savepoint().map(|directory| open_savepoint(directory)).transpose()?;
-    let state_bytes_max = match &uploads.destination {
-        Destination::Inline { state_bytes_max } if savepoint.is_none() => Some(*state_bytes_max),
-        Destination::Inline { .. } | Destination::Files { .. } => None,
-    };
-    let (parts, stored, databases) = match (&uploads.destination, &savepoint) {
-        (_, Some(_)) => {
-            let (parts, stored) = savepoint::split(parts);
-            (parts, stored, Vec::new())
-        }
-        (Destination::Files { inline_bytes_max, .. }, None) => {
-            let (parts, databases) = database::split(parts, *inline_bytes_max).await?;
-            (parts, Vec::new(), databases)
-        }
-        // Rows, whatever database they are in.
-        (Destination::Inline { .. }, None) => (parts, Vec::new(), Vec::new()),
-    };
-    let encoded = encode_all(&uploads.plan, task, parts, durable, state_bytes_max).await?;
-    let states = match (&uploads.destination, &savepoint) {
-        (_, Some(storage)) => {
-            let store = Store { storage, folder: "state".into(), deadline, begun };
+    let plan = &uploads.plan;
+    let states = match (kind.savepoint(), &uploads.destination) {
+        (Some(directory), _) => {
+            let store = uploads.store(open_savepoint(directory)?, "state".into(), true, deadline, begun);
+            let (databases, parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(StatePart::is_in_database);
+            let encoded = encode_all(plan, task, parts, durable, None, Some(&store)).await?;
             let mut states = store.write_all(encoded).await?;
-            states.extend(savepoint::store(uploads, &store, task, stored).await?);
+            // One after the other, so that the disk that they pass through needs room for the largest of them only.
+            for state in databases {
+                let encoded = encode_all(plan, task, vec![state], Vec::new(), None, Some(&store)).await?;
+                states.extend(store.write_all(encoded).await?);
+            }
             states
         }
-        (Destination::Inline { .. }, None) => encoded.into_iter().map(|encoded| encoded.state).collect(),
-        (Destination::Files { storage, inline_bytes_max, inline_sum_max }, None) => {
+        // Rows, whatever database they are in.
+        (None, Destination::Inline { state_bytes_max }) => {
+            let encoded = encode_all(plan, task, parts, durable, Some(*state_bytes_max), None).await?;
+            encoded.into_iter().map(|encoded| encoded.state).collect()
+        }
+        (None, Destination::Files { storage, inline_bytes_max, inline_sum_max }) => {
             let folder = format!("{}/{}-{}", checkpoint_folder(checkpoint), uploads.attempt.epoch, uploads.attempt.attempt);
-            let store = Store { storage, folder, deadline, begun };
+            let store = uploads.store(storage.clone(), folder, false, deadline, begun);
+            let (parts, databases) = database::split(parts, *inline_bytes_max).await?;
+            let encoded = encode_all(plan, task, parts, durable, None, Some(&store)).await?;
             let mut states = database::store(uploads, &store, (task, checkpoint), databases).await?;
             states.extend(store.place(encoded, *inline_bytes_max, *inline_sum_max).await?);
             states
@@ -94,9 +89,7 @@ async fn prepare(
 }
 
 fn open_savepoint(directory: &str) -> Result<Storage, Stopped> {
-    let declined =
-        |error: StorageError| Stopped::Declined(DeclineReason::StorageWrite { path: directory.into(), cause: error.to_string() });
-    Storage::open(directory).map_err(declined)
+    Storage::open(directory).map_err(|error| not_stored(directory, &error))
 }
 
 /// The acknowledgement, if it fits a frame.

@@ -2,78 +2,116 @@
 //!
 //! Invariant: a file holds states of one task's snapshot only, so that all of it is deleted at once.
 
+use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use bytes::{Bytes, BytesMut};
-use levada_common::checkpoint::{DeclineReason, Handle, StateHandle};
+use levada_common::checkpoint::{Handle, StateHandle};
 use levada_common::ids::{SubtaskIndex, Uid};
-use levada_common::storage::{ScratchFile, Storage, StorageError, retried};
+use levada_common::storage::{Draft, Storage, StorageError, retried};
+use levada_state::snapshot::StateMeta;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::encode::{Encoded, Stopped};
+use super::encode::{Body, Encoded, Stopped, not_stored};
 use super::snapshot::Begun;
 
 /// Largest file in which states are packed.
 const SEGMENT_BYTES_MAX: usize = 32 << 20;
 
 /// States above this have a file of their own: to pack one is to copy it.
-const PACKED_BYTES_MAX: usize = 4 << 20;
+pub(super) const PACKED_BYTES_MAX: usize = 4 << 20;
 
 /// Letters of an operator's or a state's name that a file's name has.
 const READABLE_LETTERS_MAX: usize = 40;
 
-/// Where the states of one snapshot go that are not inline.
-pub(super) struct Store<'a> {
-    pub storage: &'a Storage,
+/// Where the states of one snapshot go that are not inline. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Store {
+    pub storage: Storage,
     /// What the paths begin with.
     pub folder: String,
+    /// Whether a state's own file is named after it.
+    pub is_readable: bool,
+    /// Where files are until they are uploaded, which cannot be written in their place.
+    pub scratch: PathBuf,
     pub deadline: Instant,
-    pub begun: &'a Begun,
+    pub begun: Begun,
 }
 
-impl Store<'_> {
+impl Store {
     /// Decides for each state whether it stays inline, smallest first so that most do, and writes the others.
     pub async fn place(&self, encoded: Vec<Encoded>, each_max: u64, sum_max: u64) -> Result<Vec<StateHandle>, Stopped> {
-        let sizes: Vec<usize> = encoded.iter().map(|state| state.bytes.len()).collect();
+        let (small, large): (Vec<_>, Vec<_>) = encoded.into_iter().enumerate().partition(|(_, state)| state.is_in_memory());
+        let (places, small): (Vec<_>, Vec<_>) = small.into_iter().unzip();
+        let (large_places, large): (Vec<_>, Vec<_>) = large.into_iter().unzip();
+        let (small, large) = futures::future::try_join(self.pack(small, each_max, sum_max), self.write_all(large)).await?;
+        let mut states: Vec<(usize, StateHandle)> =
+            places.into_iter().zip(small).chain(large_places.into_iter().zip(large)).collect();
+        states.sort_by_key(|(place, _)| *place);
+        Ok(states.into_iter().map(|(_, state)| state).collect())
+    }
+
+    async fn pack(&self, small: Vec<Encoded>, each_max: u64, sum_max: u64) -> Result<Vec<StateHandle>, Stopped> {
+        let (mut states, bodies): (Vec<StateHandle>, Vec<Body>) =
+            small.into_iter().map(|Encoded { state, body }| (state, body)).unzip();
+        let bytes: Vec<Bytes> = bodies.into_iter().filter_map(Body::into_memory).collect();
+        let sizes: Vec<usize> = bytes.iter().map(Bytes::len).collect();
         let segments = segments(&sizes, &inline(&sizes, each_max, sum_max));
-        let written = segments.iter().map(|segment| self.write(segment, &encoded));
-        let written = futures::future::try_join_all(written).await?;
-        let mut states: Vec<StateHandle> = encoded.into_iter().map(|encoded| encoded.state).collect();
-        for (place, handle) in written.into_iter().flatten() {
+        let written = segments.iter().map(|segment| self.write(segment, &bytes));
+        for (place, handle) in futures::future::try_join_all(written).await?.into_iter().flatten() {
             states[place].handle = handle;
         }
         Ok(states)
     }
 
-    /// Puts each state into a file of its own that is named after it: what a savepoint has.
+    /// Puts each state into a file of its own.
     pub async fn write_all(&self, encoded: Vec<Encoded>) -> Result<Vec<StateHandle>, Stopped> {
-        let written = encoded.into_iter().map(|Encoded { state, bytes }| async move {
-            let path = self.name(&state.uid, &state.name, state.subtask);
-            let length = bytes.len() as u64;
-            self.put(&path, bytes).await?;
-            Ok(StateHandle { handle: Handle::File { path, offset: 0, length }, ..state })
+        let written = encoded.into_iter().map(|Encoded { mut state, body }| async move {
+            match body {
+                Body::Memory(bytes) => {
+                    let path = self.name_of(&state.uid, &state.name, state.subtask);
+                    state.handle = Handle::File { path: path.clone(), offset: 0, length: bytes.len() as u64 };
+                    self.put(&path, bytes).await?;
+                }
+                Body::File(draft) => {
+                    let path = draft.path().to_owned();
+                    written(&path, self.storage.finish(draft, self.deadline).await)?;
+                }
+            }
+            Ok(state)
         });
         futures::future::try_join_all(written).await
     }
 
     /// A new name for a state's own file.
-    pub fn name(&self, uid: &Uid, state: &str, subtask: SubtaskIndex) -> String {
-        format!("{}/{}", self.folder, readable_name(uid, state, subtask))
+    pub fn name(&self, meta: &StateMeta, subtask: SubtaskIndex) -> String {
+        self.name_of(&meta.uid, &meta.name, subtask)
+    }
+
+    fn name_of(&self, uid: &Uid, state: &str, subtask: SubtaskIndex) -> String {
+        match self.is_readable {
+            true => format!("{}/{}", self.folder, readable_name(uid, state, subtask)),
+            false => self.unique_name(),
+        }
+    }
+
+    fn unique_name(&self) -> String {
+        format!("{}-{}", self.folder, Uuid::new_v4().simple())
     }
 
     /// Writes the states of one file, and answers where each is.
-    async fn write(&self, segment: &[usize], encoded: &[Encoded]) -> Result<Vec<(usize, Handle)>, Stopped> {
-        let path = format!("{}-{}", self.folder, Uuid::new_v4().simple());
+    async fn write(&self, segment: &[usize], bytes: &[Bytes]) -> Result<Vec<(usize, Handle)>, Stopped> {
+        let path = self.unique_name();
         let (mut handles, mut offset) = (Vec::new(), 0);
         for place in segment {
-            let length = encoded[*place].bytes.len() as u64;
+            let length = bytes[*place].len() as u64;
             handles.push((*place, Handle::File { path: path.clone(), offset, length }));
             offset += length;
         }
         let bytes = match segment {
-            [alone] => encoded[*alone].bytes.clone(),
-            many => joined(many.iter().map(|place| &encoded[*place].bytes), offset as usize),
+            [alone] => bytes[*alone].clone(),
+            many => joined(many.iter().map(|place| &bytes[*place]), offset as usize),
         };
         self.put(&path, bytes).await?;
         Ok(handles)
@@ -81,23 +119,23 @@ impl Store<'_> {
 
     /// Writes a file of this snapshot, which is deleted if the snapshot does not come about.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), Stopped> {
-        self.begin(path);
+        self.note(path);
         written(path, retried(self.deadline, || self.storage.put(path, bytes.clone())).await)
     }
 
-    /// As `put`, out of a local file.
-    pub async fn put_file(&self, path: &str, file: &ScratchFile) -> Result<(), Stopped> {
-        self.begin(path);
-        written(path, retried(self.deadline, || self.storage.put_file(path, file)).await)
+    /// Begins such a file, to be finished in the storage. Blocks.
+    pub fn begin(&self, path: &str) -> Result<Draft, StorageError> {
+        self.note(path);
+        self.storage.begin(path, &self.scratch)
     }
 
-    fn begin(&self, path: &str) {
+    fn note(&self, path: &str) {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).push((self.storage.clone(), path.into()));
     }
 }
 
 fn written(path: &str, written: Result<(), StorageError>) -> Result<(), Stopped> {
-    written.map_err(|error| Stopped::Declined(DeclineReason::StorageWrite { path: path.into(), cause: error.to_string() }))
+    written.map_err(|error| not_stored(path, &error))
 }
 
 /// The name of a state's file in a savepoint: operator, state and subtask for people to read, and something that no other has,

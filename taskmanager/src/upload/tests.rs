@@ -53,7 +53,15 @@ fn taken(checkpoint: u64, parts: Vec<StatePart>) -> Taken {
 fn uploads(job_manager: &TestJobManager, settings: JobSettings, frame_bytes: u64) -> Arc<Uploads> {
     let plan = Arc::new(plan(settings, "end", "collect"));
     let destination = Destination::of(attempt(1).job, &plan.settings, frame_bytes).unwrap();
-    Uploads::new(attempt(1), plan, job_manager.calls(frame_bytes), destination, Arc::default(), Handle::current())
+    Uploads::new(
+        attempt(1),
+        plan,
+        job_manager.calls(frame_bytes),
+        destination,
+        Arc::default(),
+        std::env::temp_dir(),
+        Handle::current(),
+    )
 }
 
 fn acknowledged(told: Told) -> (v1::AcknowledgeCheckpointRequest, Vec<StateHandle>) {
@@ -301,7 +309,15 @@ async fn a_full_disk_declines_the_snapshot_by_name_at_once_and_later_ones_are_st
     let on_disk = || Destination::Files { storage: disk.storage(), inline_bytes_max: 0, inline_sum_max: 0 };
     let uploads = |job_manager: &TestJobManager| {
         let plan = Arc::new(plan(settings(), "end", "collect"));
-        Uploads::new(attempt(1), plan, job_manager.calls(FRAME), on_disk(), Arc::default(), Handle::current())
+        Uploads::new(
+            attempt(1),
+            plan,
+            job_manager.calls(FRAME),
+            on_disk(),
+            Arc::default(),
+            std::env::temp_dir(),
+            Handle::current(),
+        )
     };
     // Two states that share a file, and one with a file of its own.
     let parts = || vec![part("a", 1_000), part("b", 2_000), part("alone", 5 << 20)];

@@ -124,10 +124,6 @@ impl DatabaseSnapshot for RocksdbSnapshot {
         Ok(self.taken()?.files.clone())
     }
 
-    fn folder(&self) -> Result<PathBuf, ColdError> {
-        Ok(self.taken()?.folder.clone())
-    }
-
     fn rows(&self, state: &str, visit: VisitRows<'_>) -> Result<(), ColdError> {
         let taken = self.taken()?;
         let database = ReadDatabase::open(&self.shared, &self.uid, &taken.folder)?;

@@ -59,6 +59,11 @@ impl From<PieceReader> for Contents {
 }
 
 impl StatePart {
+    /// Whether its rows are in a database.
+    pub fn is_in_database(&self) -> bool {
+        matches!(self.contents, Contents::Database(_))
+    }
+
     /// The rows as pieces; those of a database are all read at once. Blocks: never call it on a task's thread.
     pub fn into_pieces(self) -> Result<(StateMeta, PieceReader), ColdError> {
         let database = match self.contents {
@@ -97,9 +102,6 @@ pub type VisitRows<'a> = &'a mut dyn FnMut(RecordBatch) -> ControlFlow<()>;
 pub trait DatabaseSnapshot: Debug + Send + Sync {
     /// Its files; a database in a directory that has just these under their names is the same one.
     fn files(&self) -> Result<Vec<SnapshotFile>, ColdError>;
-
-    /// A folder on the disk that it is on, for files without names.
-    fn folder(&self) -> Result<PathBuf, ColdError>;
 
     /// Visits all entries of a state, in the columns of its layout and in the order of their key groups.
     fn rows(&self, state: &str, visit: VisitRows<'_>) -> Result<(), ColdError>;

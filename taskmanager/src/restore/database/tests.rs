@@ -54,7 +54,8 @@ impl Rig {
         let plan = Arc::new(plan(settings, "end", "collect"));
         let destination = Destination::of(attempt(1).job, &plan.settings, FRAME).unwrap();
         let pool = tokio::runtime::Handle::current();
-        Uploads::new(attempt(1), plan, job_manager.calls(FRAME), destination, Arc::clone(databases.traffic()), pool)
+        let (calls, traffic) = (job_manager.calls(FRAME), Arc::clone(databases.traffic()));
+        Uploads::new(attempt(1), plan, calls, destination, traffic, databases.scratch(), pool)
     }
 
     fn settings(dir: &tempfile::TempDir, backend: BackendKind) -> JobSettings {

@@ -182,8 +182,8 @@ impl Rig {
                 Destination::Files { storage: self.storage.clone(), inline_bytes_max: 0, inline_sum_max: 0 }
             }
         };
-        let traffic = Arc::clone(self.databases.traffic());
+        let (traffic, scratch) = (Arc::clone(self.databases.traffic()), self.databases.scratch());
         let (plan, calls) = (self.plan(run.width() as u32), self.job_manager.calls(FRAME_BYTES));
-        Uploads::new(run.attempt, plan, calls, destination, traffic, tokio::runtime::Handle::current())
+        Uploads::new(run.attempt, plan, calls, destination, traffic, scratch, tokio::runtime::Handle::current())
     }
 }

@@ -1,11 +1,12 @@
 //! From the pieces of a snapshot to a file, counted while it is written.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, UInt16Array};
-use arrow::compute::interleave_record_batch;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, UInt16Array, UInt32Array};
+use arrow::compute::{concat_batches, take};
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::FileWriter;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -23,6 +24,12 @@ const BATCH_BYTES: usize = 1 << 20;
 
 /// Most rows of a batch of a file.
 const BATCH_ROWS_MAX: usize = 32_768;
+
+/// Bytes of values that are sorted at once.
+const RUN_BYTES_MIN: usize = 32 << 20;
+
+/// Or this part of what came before them, where that is more: whoever reads groups in order holds a batch of each run.
+const RUN_SHARE: u64 = 16;
 
 /// How large an encoded state may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +73,11 @@ pub enum EncodeError {
     Database(ColdError),
     /// Arrow refused.
     #[error("encoding the state failed")]
-    Arrow(#[source] ArrowError),
+    Arrow(#[from] ArrowError),
 }
 
-/// Writes a state as a file: waits for all its pieces, sorts them by key group, counts bytes and stops above the limit.
+/// Writes a state as a file, piece by piece as they come: sorts by key group as many of them as a run has, counts bytes and stops
+/// above the limit.
 ///
 /// Contract: blocks for the task's pieces; never call it on a task's thread. A `limit` of n bytes lets n bytes pass. After an
 /// error `out` holds a part of a file, to be thrown away.
@@ -80,88 +88,112 @@ pub fn encode(
     limit: SizeLimit,
     out: &mut impl Write,
 ) -> Result<EncodedState, EncodeError> {
-    let mut counted = Counted::new(out, limit);
-    let pieces = collect(pieces, counted.bytes_max)?;
-    let written = match meta.kind {
-        StateKind::Keyed => write_keyed(meta, max_parallelism, &pieces, &mut counted),
-        StateKind::OperatorList | StateKind::OperatorUnion | StateKind::OperatorBroadcast => {
-            write_list(meta, max_parallelism, &pieces, &mut counted)
-        }
-    };
-    let rows = pieces.iter().map(|piece| piece.num_rows() as u64).sum();
-    counted.encoded(written.map(|key_groups| (rows, key_groups)))
+    encode_in_runs(meta, max_parallelism, pieces, limit, out, RUN_BYTES_MIN)
 }
 
-/// Waits for all pieces; stops as soon as their values alone are over the limit.
-fn collect(reader: PieceReader, bytes_max: u64) -> Result<Vec<RecordBatch>, EncodeError> {
-    let (mut pieces, mut bytes) = (Vec::new(), 0);
-    for piece in reader {
-        let piece = piece?;
-        bytes += value_bytes(&piece) as u64;
-        if bytes > bytes_max {
-            return Err(EncodeError::TooLarge { counted: bytes, limit: bytes_max });
-        }
-        pieces.push(piece);
-    }
-    Ok(pieces)
-}
-
-/// Bytes of the fixed-width values and the text of a piece: never more than what a file needs for it.
-fn value_bytes(piece: &RecordBatch) -> usize {
-    piece.columns().iter().map(column_bytes).sum()
-}
-
-fn column_bytes(column: &ArrayRef) -> usize {
-    let data = column.to_data();
-    match column.data_type() {
-        DataType::Utf8 | DataType::Binary => {
-            let offsets = &data.buffers()[0].typed_data::<i32>()[data.offset()..];
-            (offsets[data.len()] - offsets[0]) as usize
-        }
-        DataType::Struct(_) => {
-            let columns = arrow::array::AsArray::as_struct(column).columns();
-            columns.iter().map(column_bytes).sum()
-        }
-        other => other.primitive_width().unwrap_or(0) * column.len(),
-    }
-}
-
-fn write_list(
+fn encode_in_runs(
     meta: &StateMeta,
     max_parallelism: u32,
-    pieces: &[RecordBatch],
-    out: &mut Counted<'_, impl Write>,
-) -> Result<Option<KeyGroupRange>, ArrowError> {
+    reader: PieceReader,
+    limit: SizeLimit,
+    out: &mut impl Write,
+    run_bytes_min: usize,
+) -> Result<EncodedState, EncodeError> {
+    let mut counted = Counted::new(out, limit);
+    let pieces = Pieces { reader, bytes: 0, bytes_max: counted.bytes_max, run_bytes_min };
+    let written = match meta.kind {
+        StateKind::Keyed => write_keyed(meta, max_parallelism, pieces, &mut counted),
+        StateKind::OperatorList | StateKind::OperatorUnion | StateKind::OperatorBroadcast => {
+            write_list(meta, max_parallelism, pieces, &mut counted)
+        }
+    };
+    counted.encoded(written)
+}
+
+/// The pieces of a state, which end with an error as soon as their values alone are over the limit.
+struct Pieces {
+    reader: PieceReader,
+    /// Bytes of values of all that came.
+    bytes: u64,
+    bytes_max: u64,
+    run_bytes_min: usize,
+}
+
+impl Pieces {
+    fn next(&mut self) -> Result<Option<RecordBatch>, EncodeError> {
+        let Some(piece) = self.reader.next().transpose()? else { return Ok(None) };
+        self.bytes += value_bytes(&piece) as u64;
+        if self.bytes > self.bytes_max {
+            return Err(EncodeError::TooLarge { counted: self.bytes, limit: self.bytes_max });
+        }
+        Ok(Some(piece))
+    }
+
+    /// Pieces that are sorted together: more the more came before, so that a large state has few runs.
+    fn next_run(&mut self) -> Result<Vec<RecordBatch>, EncodeError> {
+        let start = self.bytes;
+        let enough = (self.run_bytes_min as u64).max(start / RUN_SHARE);
+        let mut run = Vec::new();
+        while self.bytes - start < enough {
+            match self.next()? {
+                Some(piece) => run.push(piece),
+                None => break,
+            }
+        }
+        Ok(run)
+    }
+}
+
+/// Bytes of the values of a piece: never more than what a file needs for it.
+fn value_bytes(piece: &RecordBatch) -> usize {
+    piece.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or_default()).sum()
+}
+
+/// Rows that were written, and from the least to the greatest of their key groups.
+pub(super) type Written = Result<(u64, Option<KeyGroupRange>), EncodeError>;
+
+fn write_list(meta: &StateMeta, max_parallelism: u32, mut pieces: Pieces, out: &mut Counted<'_, impl Write>) -> Written {
     let columns = operator_schema(&meta.schema).fields().clone();
     let schema = Arc::new(Schema::new_with_metadata(columns, to_metadata(meta, max_parallelism)));
     let mut writer = FileWriter::try_new(out, &schema)?;
-    for piece in pieces {
-        let rows = RecordBatchOptions::new().with_row_count(Some(piece.num_rows()));
-        writer.write(&RecordBatch::try_new_with_options(Arc::clone(&schema), piece.columns().to_vec(), &rows)?)?;
+    let mut rows = 0;
+    while let Some(piece) = pieces.next()? {
+        rows += piece.num_rows() as u64;
+        let options = RecordBatchOptions::new().with_row_count(Some(piece.num_rows()));
+        writer.write(&RecordBatch::try_new_with_options(Arc::clone(&schema), piece.columns().to_vec(), &options)?)?;
     }
     writer.finish()?;
-    Ok(None)
+    Ok((rows, None))
 }
 
-fn write_keyed(
-    meta: &StateMeta,
-    max_parallelism: u32,
-    pieces: &[RecordBatch],
-    out: &mut Counted<'_, impl Write>,
-) -> Result<Option<KeyGroupRange>, ArrowError> {
-    let schema = keyed_schema(pieces.first(), to_metadata(meta, max_parallelism));
+fn write_keyed(meta: &StateMeta, max_parallelism: u32, mut pieces: Pieces, out: &mut Counted<'_, impl Write>) -> Written {
+    let mut run = pieces.next_run()?;
+    let schema = keyed_schema(run.first(), to_metadata(meta, max_parallelism));
     let mut writer = FileWriter::try_new(out, &schema)?;
-    let pieces = pieces.iter().map(|piece| with_groups(piece, &schema, max_parallelism)).collect::<Result<Vec<_>, _>>()?;
-    let sorted = SortedRows::new(&pieces, max_parallelism);
-    let borrowed: Vec<&RecordBatch> = pieces.iter().collect();
-    let mut spans = Vec::new();
-    for (batch, rows) in sorted.cut(batch_rows(&pieces)).into_iter().enumerate() {
-        sorted.describe(batch as u32, rows.clone(), &mut spans);
-        writer.write(&interleave_record_batch(&borrowed, &sorted.places(rows))?)?;
+    let (mut spans, mut batches) = (Vec::new(), 0);
+    while let Some(first) = run.first() {
+        let rows = concat_batches(&first.schema(), &run)?;
+        let batch_rows = batch_rows(&rows);
+        let sorted = SortedRows::new(&groups_by_key(&rows, max_parallelism), max_parallelism);
+        for range in sorted.cut(batch_rows) {
+            sorted.describe(batches, range.clone(), &mut spans);
+            writer.write(&sorted.take(&rows, range, &schema)?)?;
+            batches += 1;
+        }
+        // Before the next ones come.
+        drop((rows, std::mem::take(&mut run)));
+        run = pieces.next_run()?;
     }
     writer.write_metadata(GROUPS_FIELD, to_json(&spans));
     writer.finish()?;
-    Ok(spans.first().zip(spans.last()).map(|(first, last)| KeyGroupRange { start: first.group, end: last.group }))
+    Ok(described(&spans))
+}
+
+/// The number of rows that an index has, and their groups.
+pub(super) fn described(spans: &[GroupSpan]) -> (u64, Option<KeyGroupRange>) {
+    let groups = || spans.iter().map(|span| span.group);
+    let range = groups().min().zip(groups().max()).map(|(start, end)| KeyGroupRange { start, end });
+    (spans.iter().map(|span| u64::from(span.rows)).sum(), range)
 }
 
 /// The schema of a file of keyed state; only the column of groups where there is no row.
@@ -170,56 +202,39 @@ fn keyed_schema(piece: Option<&RecordBatch>, metadata: std::collections::HashMap
     Arc::new(Schema::new_with_metadata(std::iter::once(group_field()).chain(columns).collect::<Vec<_>>(), metadata))
 }
 
-/// Puts the rows' key groups before their columns.
-fn with_groups(piece: &RecordBatch, schema: &SchemaRef, max_parallelism: u32) -> Result<RecordBatch, ArrowError> {
-    let group: ArrayRef = Arc::new(UInt16Array::from(groups_by_key(piece, max_parallelism)));
-    RecordBatch::try_new(Arc::clone(schema), std::iter::once(group).chain(piece.columns().iter().cloned()).collect())
-}
-
 /// Rows of a batch so that it has about `BATCH_BYTES`.
-fn batch_rows(pieces: &[RecordBatch]) -> usize {
-    let rows: usize = pieces.iter().map(RecordBatch::num_rows).sum();
-    let bytes: usize = pieces.iter().map(value_bytes).sum();
-    (BATCH_BYTES / bytes.div_ceil(rows.max(1)).max(1)).clamp(1, BATCH_ROWS_MAX)
+fn batch_rows(rows: &RecordBatch) -> usize {
+    (BATCH_BYTES / value_bytes(rows).div_ceil(rows.num_rows().max(1)).max(1)).clamp(1, BATCH_ROWS_MAX)
 }
 
-/// The rows of all pieces in the order of their groups; rows of a group stay in the order in which they came.
+/// The rows of a run in the order of their groups; rows of a group stay in the order in which they came.
 struct SortedRows {
-    /// Piece and row.
-    places: Vec<(u32, u32)>,
-    /// Where each group that has rows ends in `places`, ascending.
+    rows: Vec<u32>,
+    /// Where each group that has rows ends in `rows`, ascending.
     groups: Vec<(u16, usize)>,
 }
 
 impl SortedRows {
-    fn new(pieces: &[RecordBatch], max_parallelism: u32) -> Self {
-        let groups_of = |piece: &RecordBatch| {
-            let groups = arrow::array::AsArray::as_primitive::<arrow::datatypes::UInt16Type>(piece.column(0));
-            groups.values().clone()
-        };
+    fn new(groups: &[u16], max_parallelism: u32) -> Self {
         let mut ends = vec![0usize; max_parallelism as usize + 1];
-        for piece in pieces {
-            groups_of(piece).iter().for_each(|group| ends[usize::from(*group) + 1] += 1);
-        }
+        groups.iter().for_each(|group| ends[usize::from(*group) + 1] += 1);
         for group in 1..ends.len() {
             ends[group] += ends[group - 1];
         }
         let starts = ends.clone();
-        let mut places = vec![(0, 0); ends[ends.len() - 1]];
-        for (at, piece) in pieces.iter().enumerate() {
-            for (row, group) in groups_of(piece).iter().enumerate() {
-                let next = &mut ends[usize::from(*group)];
-                places[*next] = (at as u32, row as u32);
-                *next += 1;
-            }
+        let mut rows = vec![0; groups.len()];
+        for (row, group) in groups.iter().enumerate() {
+            let next = &mut ends[usize::from(*group)];
+            rows[*next] = row as u32;
+            *next += 1;
         }
         let groups = (0..max_parallelism as usize).filter(|group| starts[*group] < starts[*group + 1]);
         let groups = groups.map(|group| (group as u16, starts[group + 1])).collect();
-        Self { places, groups }
+        Self { rows, groups }
     }
 
     /// Cuts the rows into batches of about `rows_max`: after a group where one ends, within a group where it is larger.
-    fn cut(&self, rows_max: usize) -> Vec<std::ops::Range<usize>> {
+    fn cut(&self, rows_max: usize) -> Vec<Range<usize>> {
         let (mut batches, mut start, mut end) = (Vec::new(), 0, 0);
         for (_, group_end) in &self.groups {
             if *group_end - start > rows_max && end > start {
@@ -239,7 +254,7 @@ impl SortedRows {
     }
 
     /// Appends which groups the rows `rows`, batch number `batch`, belong to.
-    fn describe(&self, batch: u32, rows: std::ops::Range<usize>, spans: &mut Vec<GroupSpan>) {
+    fn describe(&self, batch: u32, rows: Range<usize>, spans: &mut Vec<GroupSpan>) {
         let first = self.groups.partition_point(|(_, end)| *end <= rows.start);
         let mut row = rows.start;
         for (group, end) in &self.groups[first..] {
@@ -252,8 +267,18 @@ impl SortedRows {
         }
     }
 
-    fn places(&self, rows: std::ops::Range<usize>) -> Vec<(usize, usize)> {
-        self.places[rows].iter().map(|(piece, row)| (*piece as usize, *row as usize)).collect()
+    /// The rows at these places of `run`, with their groups before their columns.
+    fn take(&self, run: &RecordBatch, places: Range<usize>, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+        let mut groups = Vec::with_capacity(places.len());
+        let mut of_places = Vec::new();
+        self.describe(0, places.clone(), &mut of_places);
+        of_places.iter().for_each(|span| groups.extend(std::iter::repeat_n(span.group, span.rows as usize)));
+        let rows = UInt32Array::from_iter_values(self.rows[places].iter().copied());
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt16Array::from(groups))];
+        for column in run.columns() {
+            columns.push(take(column, &rows, None)?);
+        }
+        RecordBatch::try_new(Arc::clone(schema), columns)
     }
 }
 
@@ -278,11 +303,11 @@ impl<'a, W: Write> Counted<'a, W> {
     }
 
     /// What came of writing the number of rows with these groups: what went wrong here says more than what Arrow makes of it.
-    pub(super) fn encoded(self, written: Result<(u64, Option<KeyGroupRange>), ArrowError>) -> Result<EncodedState, EncodeError> {
+    pub(super) fn encoded(self, written: Written) -> Result<EncodedState, EncodeError> {
         match (written, self.failure) {
             (_, Some(WriteFailure::TooLarge)) => Err(EncodeError::TooLarge { counted: self.bytes, limit: self.bytes_max }),
             (_, Some(WriteFailure::Io(error))) => Err(EncodeError::Write(error)),
-            (Err(error), None) => Err(EncodeError::Arrow(error)),
+            (Err(error), None) => Err(error),
             (Ok((rows, key_groups)), None) => Ok(EncodedState { rows, bytes: self.bytes, crc32c: self.crc32c, key_groups }),
         }
     }
@@ -306,5 +331,96 @@ impl<W: Write> Write for Counted<'_, W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+    use bytes::Bytes;
+    use levada_common::ids::Uid;
+    use levada_common::keys::KeyGroupRange;
+
+    use super::super::{KEY_GROUP_COLUMN, Layout, TRAILER_BYTES, decode, decode_range, footer_range};
+    use super::*;
+    use crate::snapshot::ready;
+
+    /// Pieces of 100 keys each, in which keys are numbered in the order in which they come.
+    fn pieces(rows: i64) -> Vec<RecordBatch> {
+        let piece = |start: i64| {
+            let keys: ArrayRef = Arc::new(Int64Array::from_iter_values((start..rows.min(start + 100)).map(|n| n % 50)));
+            let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(start..rows.min(start + 100)));
+            RecordBatch::try_from_iter([("key.k", keys), ("n", numbers)]).expect("columns of one length")
+        };
+        (0..rows).step_by(100).map(piece).collect()
+    }
+
+    fn encoded(rows: i64, run_bytes_min: usize) -> (EncodedState, Bytes) {
+        let meta = StateMeta { uid: Uid::new("counts"), name: "n".into(), kind: StateKind::Keyed, schema: Arc::default() };
+        let (limit, mut out) = (SizeLimit { bytes_max: None }, Vec::new());
+        let written = encode_in_runs(&meta, 16, ready(pieces(rows)), limit, &mut out, run_bytes_min).expect("encoded");
+        (written, out.into())
+    }
+
+    fn numbers(batch: &RecordBatch) -> (Vec<u16>, Vec<i64>) {
+        let groups = batch.column_by_name(KEY_GROUP_COLUMN).expect("groups").as_primitive::<arrow::datatypes::UInt16Type>();
+        let numbers = batch.column_by_name("n").expect("numbers").as_primitive::<Int64Type>();
+        (groups.values().to_vec(), numbers.values().to_vec())
+    }
+
+    fn layout(file: &Bytes) -> Layout {
+        let length = file.len() as u64;
+        let footer = footer_range(&file[file.len() - TRAILER_BYTES as usize..], length).expect("a footer");
+        Layout::read(&file[footer.start as usize..footer.end as usize], length).expect("it is read")
+    }
+
+    #[test]
+    fn runs_are_read_back_in_the_order_of_groups_and_of_arrival_with_one_batch_of_each_run_in_memory() {
+        for (rows, run_bytes_min) in [(0, 1), (1, 1), (1_000, 1), (5_000, 1), (5_000, 10_000), (5_000, 1 << 20)] {
+            let (written, file) = encoded(rows, run_bytes_min);
+            assert_eq!((written.rows, written.bytes), (rows as u64, file.len() as u64));
+            assert_eq!(
+                decode(file.clone()).expect("decoded").batches.iter().map(RecordBatch::num_rows).sum::<usize>(),
+                rows as usize
+            );
+            let layout = layout(&file);
+            assert!(rows < 5_000 || run_bytes_min > 10_000 || layout.batches() > 5, "{} batches", layout.batches());
+            let (mut wanted, mut read) = (layout.rows_of(None).expect("an index"), vec![0; layout.batches()]);
+            let (mut groups, mut values) = (Vec::new(), Vec::new());
+            loop {
+                if let Some(batch) = wanted.missing() {
+                    read[batch] += 1;
+                    let range = layout.range(batch);
+                    let bytes = file.slice(range.start as usize..range.end as usize);
+                    wanted.put(batch, layout.decode(batch, bytes).expect("decoded"));
+                }
+                let Some(rows) = wanted.next_rows().expect("the rows are there") else { break };
+                let (of_rows, numbers) = numbers(&rows);
+                groups.extend(of_rows);
+                values.extend(numbers);
+            }
+            assert!(read.iter().all(|times| *times == 1), "{read:?}");
+            let order: Vec<(u16, i64)> = groups.into_iter().zip(values).collect();
+            assert!(order.is_sorted() && order.len() == rows as usize, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_groups_is_read_from_every_run() {
+        let (_, file) = encoded(5_000, 1);
+        let whole = decode(file.clone()).expect("decoded").batches;
+        for (start, end) in [(0, 15), (3, 3), (7, 12)] {
+            let range = KeyGroupRange { start, end };
+            let all = |batches: &[RecordBatch]| {
+                let rows = batches.iter().map(numbers).flat_map(|(groups, numbers)| groups.into_iter().zip(numbers));
+                let mut rows: Vec<(u16, i64)> = rows.filter(|(group, _)| range.contains(*group)).collect();
+                rows.sort_unstable();
+                rows
+            };
+            let part = decode_range(file.clone(), range).expect("decoded").batches;
+            assert_eq!(all(&part), all(&whole));
+            assert_eq!(part.iter().map(RecordBatch::num_rows).sum::<usize>(), all(&whole).len());
+        }
     }
 }

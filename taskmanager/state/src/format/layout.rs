@@ -1,8 +1,10 @@
-//! A state's file read in parts: first its end, then the batches that are wanted, each by its range of bytes.
+//! A state's file read in parts: first its end, then the batches that are wanted, each by its range of bytes; rows come in the
+//! order of key groups, whatever runs the file has.
 //!
 //! Does no IO: the caller fetches what `footer_range` and `Layout::range` name. So a state of any size is looked through with
 //! one batch of it in memory.
 
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use levada_common::keys::KeyGroupRange;
 
-use super::index::{GroupSpan, from_json, spans_in};
+use super::index::{GroupSpan, from_json, spans_by_group};
 use super::{DecodeError, GROUPS_FIELD, from_metadata};
 use crate::snapshot::StateMeta;
 
@@ -38,25 +40,54 @@ pub fn footer_range(trailer: &[u8], file_bytes: u64) -> Result<Range<u64>, Decod
 
 /// Rows of one batch of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchRows {
-    /// The batch, by its place in the file.
-    pub batch: usize,
-    /// The first row.
-    pub row: usize,
-    /// Number of rows; `None` = all that follow.
-    pub rows: Option<usize>,
+struct BatchRows {
+    batch: usize,
+    row: usize,
+    /// `None` = all that follow.
+    rows: Option<usize>,
 }
 
-impl BatchRows {
-    /// Cuts these rows out of the batch.
+/// Rows of a file on their way out, in an order of which its batches need not be: one that has further rows is kept until those
+/// are out, of each run of the file one.
+#[derive(Debug)]
+pub struct WantedRows {
+    rows: VecDeque<BatchRows>,
+    /// How often each batch is needed still.
+    uses: HashMap<usize, usize>,
+    kept: HashMap<usize, RecordBatch>,
+}
+
+impl WantedRows {
+    fn new(rows: Vec<BatchRows>) -> Self {
+        let mut uses = HashMap::new();
+        rows.iter().for_each(|rows| *uses.entry(rows.batch).or_default() += 1);
+        Self { rows: rows.into(), uses, kept: HashMap::new() }
+    }
+
+    /// The batch, by its place in the file, that has to be given to `put` before `next_rows` is called.
+    pub fn missing(&self) -> Option<usize> {
+        self.rows.front().map(|rows| rows.batch).filter(|batch| !self.kept.contains_key(batch))
+    }
+
+    /// Takes a batch that was missing.
+    pub fn put(&mut self, batch: usize, rows: RecordBatch) {
+        self.kept.insert(batch, rows);
+    }
+
+    /// The next rows, `None` after the last.
     ///
-    /// Errors: the batch has fewer.
-    pub fn cut(&self, batch: &RecordBatch) -> Result<RecordBatch, DecodeError> {
-        let rows = self.rows.unwrap_or(batch.num_rows().saturating_sub(self.row));
-        if self.row + rows > batch.num_rows() {
+    /// Contract: none is missing. Errors: a batch has fewer rows than the index says.
+    pub fn next_rows(&mut self) -> Result<Option<RecordBatch>, DecodeError> {
+        let Some(BatchRows { batch, row, rows }) = self.rows.pop_front() else { return Ok(None) };
+        let uses = self.uses.entry(batch).or_default();
+        *uses = uses.saturating_sub(1);
+        let whole = if *uses == 0 { self.kept.remove(&batch) } else { self.kept.get(&batch).cloned() };
+        let whole = whole.expect("a missing batch is put before its rows are asked for");
+        let rows = rows.unwrap_or(whole.num_rows().saturating_sub(row));
+        if row + rows > whole.num_rows() {
             return Err(DecodeError::Metadata { field: GROUPS_FIELD, found: "rows that are not there".into() });
         }
-        Ok(batch.slice(self.row, rows))
+        Ok(Some(whole.slice(row, rows)))
     }
 }
 
@@ -131,21 +162,20 @@ impl Layout {
         self.spans.as_deref()
     }
 
-    /// Which rows are those of the groups in `range`: all rows for operator state, and where `range` is `None`.
-    pub fn rows_of(&self, range: Option<KeyGroupRange>) -> Result<Vec<BatchRows>, DecodeError> {
-        let Some((spans, range)) = self.spans.as_deref().zip(range) else {
-            return Ok((0..self.blocks.len()).map(|batch| BatchRows { batch, row: 0, rows: None }).collect());
+    /// The rows of the groups in `range`, of all where it is `None`, in the order of groups; operator state as it stands.
+    pub fn rows_of(&self, range: Option<KeyGroupRange>) -> Result<WantedRows, DecodeError> {
+        let rows: Vec<BatchRows> = match self.spans.as_deref() {
+            None => (0..self.blocks.len()).map(|batch| BatchRows { batch, row: 0, rows: None }).collect(),
+            Some(spans) => {
+                let rows = spans_by_group(spans, range).into_iter();
+                rows.map(|(batch, row, rows)| BatchRows { batch: batch as usize, row: row as usize, rows: Some(rows as usize) })
+                    .collect()
+            }
         };
-        let rows = spans_in(spans, range).into_iter().map(|(batch, row, rows)| BatchRows {
-            batch: batch as usize,
-            row: row as usize,
-            rows: Some(rows as usize),
-        });
-        let rows: Vec<BatchRows> = rows.collect();
         if rows.iter().any(|rows| rows.batch >= self.blocks.len()) {
             return Err(DecodeError::Metadata { field: GROUPS_FIELD, found: "a batch that is not there".into() });
         }
-        Ok(rows)
+        Ok(WantedRows::new(rows))
     }
 
     /// Decodes a batch from its bytes.
@@ -203,12 +233,16 @@ mod tests {
     }
 
     fn rows(file: &Bytes, layout: &Layout, range: Option<KeyGroupRange>) -> Vec<RecordBatch> {
-        let part = |rows: BatchRows| {
-            let range = layout.range(rows.batch);
-            let batch = layout.decode(rows.batch, file.slice(range.start as usize..range.end as usize)).expect("decoded");
-            rows.cut(&batch).expect("the rows are there")
+        let mut wanted = layout.rows_of(range).expect("rows");
+        let next = || {
+            if let Some(batch) = wanted.missing() {
+                let range = layout.range(batch);
+                let rows = layout.decode(batch, file.slice(range.start as usize..range.end as usize)).expect("decoded");
+                wanted.put(batch, rows);
+            }
+            wanted.next_rows().expect("the rows are there")
         };
-        layout.rows_of(range).expect("rows").into_iter().map(part).collect()
+        std::iter::from_fn(next).collect()
     }
 
     #[test]

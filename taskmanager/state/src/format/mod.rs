@@ -1,7 +1,8 @@
 //! The open format of a state in a snapshot: an Arrow IPC *file* per (operator, state, subtask).
 //!
 //! Shape of keyed state: `_key_group` (UInt16, not null), `key.<name>` ..., `namespace` (a struct of `start` and `end`) where it
-//! has one, then the values' columns; rows are sorted by group, and a batch holds more than one group only where they are small.
+//! has one, then the values' columns. Rows are sorted by group in runs: a small state is one run, of a large one each 32 MiB or more are; a
+//! batch is of one run, and holds more than one group only where they are small.
 //! Shape of operator state: `entry` (Utf8) where it is texts; else the columns of a map's key and those of the value, a row an
 //! element, in order. The schema's metadata gives `levada.format-version`, `levada.uid`, `levada.state`,
 //! `levada.kind`, `levada.max-parallelism` and `levada.schema` (`StateSchema` as JSON); the footer's metadata gives `levada.groups`, a JSON list of
@@ -31,7 +32,7 @@ pub use decode::{Corrupt, DecodeError, DecodedState, decode, decode_range, verif
 pub use encode::{EncodeError, EncodedState, SizeLimit, encode};
 pub use groups::{groups_by_key, with_groups};
 pub use index::GroupSpan;
-pub use layout::{BatchRows, Layout, TRAILER_BYTES, footer_range};
+pub use layout::{Layout, TRAILER_BYTES, WantedRows, footer_range};
 pub use sorted::encode_database;
 
 /// Version of the format that is written.

@@ -10,9 +10,8 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::FileWriter;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use levada_common::keys::KeyGroupRange;
 
-use super::encode::{Counted, EncodeError, EncodedState, SizeLimit};
+use super::encode::{Counted, EncodeError, EncodedState, SizeLimit, Written, described};
 use super::groups::{group_field, groups_by_key};
 use super::index::{GroupSpan, to_json};
 use super::{GROUPS_FIELD, to_metadata};
@@ -31,26 +30,15 @@ pub fn encode_database(
 ) -> Result<EncodedState, EncodeError> {
     let mut counted = Counted::new(out, limit);
     let written = write(meta, max_parallelism, database, &mut counted);
-    counted.encoded(written?)
+    counted.encoded(written)
 }
 
-/// The number of rows and their groups, or why Arrow did not write them.
-type Written = Result<(u64, Option<KeyGroupRange>), ArrowError>;
-
 /// Visits the database's rows and writes them.
-fn write(
-    meta: &StateMeta,
-    max_parallelism: u32,
-    database: &dyn DatabaseSnapshot,
-    out: &mut Counted<'_, impl Write>,
-) -> Result<Written, EncodeError> {
+fn write(meta: &StateMeta, max_parallelism: u32, database: &dyn DatabaseSnapshot, out: &mut Counted<'_, impl Write>) -> Written {
     let layout = RowLayout::new(Arc::clone(&meta.schema), max_parallelism);
     let fields: Vec<_> = std::iter::once(group_field()).chain(layout.columns().fields().iter().cloned()).collect();
     let schema = Arc::new(Schema::new_with_metadata(fields, to_metadata(meta, max_parallelism)));
-    let mut writer = match FileWriter::try_new(out, &schema) {
-        Ok(writer) => writer,
-        Err(error) => return Ok(Err(error)),
-    };
+    let mut writer = FileWriter::try_new(out, &schema)?;
     let (mut spans, mut failure) = (Vec::new(), None);
     let mut batches = 0;
     let visited = database.rows(&meta.name, &mut |piece| {
@@ -66,13 +54,11 @@ fn write(
     });
     visited.map_err(EncodeError::Database)?;
     if let Some(error) = failure {
-        return Ok(Err(error));
+        return Err(error.into());
     }
     writer.write_metadata(GROUPS_FIELD, to_json(&spans));
-    let rows = spans.iter().map(|span| u64::from(span.rows)).sum();
-    let key_groups = spans.first().zip(spans.last());
-    let key_groups = key_groups.map(|(first, last)| KeyGroupRange { start: first.group, end: last.group });
-    Ok(writer.finish().map(|()| (rows, key_groups)))
+    writer.finish()?;
+    Ok(described(&spans))
 }
 
 /// A piece as batch number `batch` of the file, where its groups are noted.
@@ -100,13 +86,13 @@ fn with_spans(
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::sync::{Mutex, Weak};
 
     use arrow::array::Int64Array;
     use bytes::Bytes;
     use levada_common::checkpoint::StateKind;
     use levada_common::ids::Uid;
+    use levada_common::keys::KeyGroupRange;
     use levada_common::state_schema::StateSchema;
     use levada_common::types::{Column, LogicalType};
 
@@ -136,10 +122,6 @@ mod tests {
     impl DatabaseSnapshot for Counting {
         fn files(&self) -> Result<Vec<SnapshotFile>, ColdError> {
             Ok(Vec::new())
-        }
-
-        fn folder(&self) -> Result<PathBuf, ColdError> {
-            Ok(std::env::temp_dir())
         }
 
         fn rows(&self, _state: &str, visit: VisitRows<'_>) -> Result<(), ColdError> {

@@ -1,6 +1,5 @@
 //! A snapshot of a store in memory: a copy.
 
-use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use levada_common::ids::Uid;
@@ -52,10 +51,6 @@ impl MemorySnapshot {
 impl DatabaseSnapshot for MemorySnapshot {
     fn files(&self) -> Result<Vec<SnapshotFile>, ColdError> {
         self.taken().map(|_| Vec::new()).ok_or_else(|| ColdError::Abandoned { uid: self.uid.clone() })
-    }
-
-    fn folder(&self) -> Result<PathBuf, ColdError> {
-        Ok(std::env::temp_dir())
     }
 
     fn rows(&self, state: &str, visit: VisitRows<'_>) -> Result<(), ColdError> {
