@@ -261,6 +261,7 @@ impl Builder {
             data_dirs: self.config.data_dirs.clone(),
             owner: id.to_string(),
             memory_bytes: self.config.rocksdb_bytes,
+            overlay_bytes: self.config.rocksdb_overlay_bytes,
             profile: self.config.rocksdb_profile,
             open_files: self.config.rocksdb_open_files,
         }

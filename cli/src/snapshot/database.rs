@@ -57,6 +57,7 @@ impl DatabaseRows {
             data_dirs: vec![folder.path().join("work")],
             owner: "state".into(),
             memory_bytes: MEMORY_BYTES,
+            overlay_bytes: 0,
             profile: RocksdbProfile::default(),
             open_files: None,
         };

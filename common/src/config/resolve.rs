@@ -87,6 +87,8 @@ pub struct TaskManagerConfig {
     pub heap_state_bytes: u64,
     /// Its share for databases, and for the changes that are not in them yet.
     pub rocksdb_bytes: u64,
+    /// The part of that for the changes, and for rows that were used lately; the rest is for blocks of the databases.
+    pub rocksdb_overlay_bytes: u64,
     /// What databases are tuned for.
     pub rocksdb_profile: RocksdbProfile,
     /// File descriptors of all databases; `None` = half of the process's limit.
@@ -137,10 +139,12 @@ impl Configuration {
     pub fn task_manager(&self) -> Result<TaskManagerConfig, ConfigError> {
         let section = &self.taskmanager;
         let memory_total_bytes = section.memory.total.map_or_else(machine_memory_bytes, |size| size.as_bytes());
-        let share = |key: &'static str, fraction: f64, most: f64| {
+        let part = |of_bytes: u64, key: &'static str, fraction: f64, most: f64| -> Result<u64, ConfigError> {
             check(fraction > 0.0 && fraction <= most, key, fraction, &format!("above 0 and at most {most}"))?;
-            Ok((memory_total_bytes as f64 * fraction) as u64)
+            Ok((of_bytes as f64 * fraction) as u64)
         };
+        let share = |key: &'static str, fraction: f64, most: f64| part(memory_total_bytes, key, fraction, most);
+        let rocksdb_bytes = share("rocksdb.memory_fraction", self.rocksdb.memory_fraction, 0.9)?;
         check((1..=1024).contains(&section.slots), "taskmanager.slots", section.slots, "1 to 1024 slots")?;
         let job_manager = section.jobmanager.parse().map_err(|error: super::BadAddress| ConfigError::OutOfRange {
             key: "taskmanager.jobmanager",
@@ -159,7 +163,8 @@ impl Configuration {
             memory_total_bytes,
             network_memory_bytes: share("network.memory_fraction", self.network.memory_fraction, 0.8)?,
             heap_state_bytes: share("state.memory_fraction", self.state.memory_fraction, 0.9)?,
-            rocksdb_bytes: share("rocksdb.memory_fraction", self.rocksdb.memory_fraction, 0.9)?,
+            rocksdb_bytes,
+            rocksdb_overlay_bytes: part(rocksdb_bytes, "rocksdb.overlay_fraction", self.rocksdb.overlay_fraction, 0.9)?,
             rocksdb_profile: self.rocksdb_profile()?,
             rocksdb_open_files: self.rocksdb_open_files()?,
             ask_timeout: self.ask_timeout()?,
@@ -269,7 +274,9 @@ mod tests {
         assert_eq!(job_manager.inline_state_max_bytes(), (10 << 20) - (64 << 10));
         assert_eq!(task_manager.network_memory_bytes, 1 << 30);
         assert_eq!((job_manager.bind.as_str(), task_manager.advertise.as_str()), ("127.0.0.1", "127.0.0.1"));
-        assert_eq!(task_manager.rocksdb_bytes, 4 << 30);
+        assert_eq!((task_manager.rocksdb_bytes, task_manager.rocksdb_overlay_bytes), (4 << 30, 2 << 30));
+        let small = load(&["taskmanager.memory.total=10GiB", "rocksdb.overlay_fraction=0.125"]).task_manager().expect("valid");
+        assert_eq!((small.rocksdb_bytes, small.rocksdb_overlay_bytes), (4 << 30, 512 << 20));
         let disks = load(&["taskmanager.data_dir=/a, /b"]).task_manager().expect("valid").data_dirs;
         assert_eq!(disks, [PathBuf::from("/a"), PathBuf::from("/b")]);
         assert_ne!(load(&["taskmanager.bind=0.0.0.0"]).task_manager().expect("valid").advertise, "0.0.0.0");
@@ -290,6 +297,8 @@ mod tests {
             "taskmanager.slots=0",
             "taskmanager.jobmanager=nowhere",
             "network.memory_fraction=0.9",
+            "rocksdb.overlay_fraction=0",
+            "rocksdb.overlay_fraction=0.95",
             "rocksdb.profile=tape",
             "rocksdb.open_files=3",
             "taskmanager.data_dir=/a,,/b",

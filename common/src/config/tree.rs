@@ -74,6 +74,7 @@ pub(super) struct FractionSection {
 #[serde(deny_unknown_fields)]
 pub(super) struct RocksdbSection {
     pub(super) memory_fraction: f64,
+    pub(super) overlay_fraction: f64,
     pub(super) profile: String,
     #[serde(deserialize_with = "auto")]
     pub(super) open_files: Option<u64>,

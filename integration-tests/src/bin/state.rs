@@ -1,6 +1,9 @@
 //! Runs the keyed-state benchmark on the embedded cluster and prints what it took: a table, or one JSON object with `--json`.
 //!
 //! `cargo run --release -p levada-integration-tests --bin state -- --kind value --keys 1000000 --records 20000000 --backend memory`
+//!
+//! With `--backend rocksdb --overlay 5MiB --cache 256MiB` the overlay has about a tenth of a million keys, and the databases the
+//! cache of the hand-written loop that it is compared with.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::Parser;
 use levada::cluster::{Embedded, EmbeddedOptions};
+use levada_common::human::ByteSize;
 use levada_integration_tests::keyed::{self, KINDS, Readings};
 use levada_integration_tests::nodes::rmw::{self, Marks, Usage};
 use levada_integration_tests::nodes::tally::{self, Totals};
@@ -34,8 +38,14 @@ struct Arguments {
     #[arg(long, default_value_t = 1)]
     parallelism: u32,
     /// taskmanager.memory.total, such as 4GiB.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["overlay", "cache"])]
     memory: Option<String>,
+    /// Memory of the overlay before the databases, such as 8MiB.
+    #[arg(long, requires = "cache")]
+    overlay: Option<ByteSize>,
+    /// Memory for the databases' blocks, such as 256MiB.
+    #[arg(long, requires = "overlay")]
+    cache: Option<ByteSize>,
     /// Interval of checkpoints, such as 10s; off where absent.
     #[arg(long)]
     checkpoint: Option<String>,
@@ -56,6 +66,21 @@ impl Arguments {
             bail!("--keys {} is not between 1 and 2^31 - 1", self.keys);
         }
         Ok(())
+    }
+
+    /// Settings of the TaskManager's memory.
+    fn settings(&self) -> Vec<String> {
+        match (self.overlay, self.cache) {
+            (Some(overlay), Some(cache)) => {
+                let (overlay, cache) = (overlay.as_bytes() as f64, cache.as_bytes() as f64);
+                vec![
+                    format!("taskmanager.memory.total={}", ((overlay + cache) * 2.0) as u64),
+                    "rocksdb.memory_fraction=0.5".into(),
+                    format!("rocksdb.overlay_fraction={}", overlay / (overlay + cache)),
+                ]
+            }
+            _ => self.memory.iter().map(|memory| format!("taskmanager.memory.total={memory}")).collect(),
+        }
     }
 
     fn graph(&self) -> anyhow::Result<String> {
@@ -96,8 +121,7 @@ fn main() -> anyhow::Result<()> {
 async fn run(arguments: &Arguments) -> anyhow::Result<serde_json::Value> {
     let (keys, records) = (arguments.keys, arguments.records);
     let (totals, marks, readings) = (Arc::new(Totals::default()), Arc::new(Marks::default()), Readings::default());
-    let settings = arguments.memory.iter().map(|memory| format!("taskmanager.memory.total={memory}")).collect();
-    let options = EmbeddedOptions { slots: arguments.parallelism, settings, ..EmbeddedOptions::default() };
+    let options = EmbeddedOptions { slots: arguments.parallelism, settings: arguments.settings(), ..EmbeddedOptions::default() };
     let cluster = Embedded::start(options, {
         let (totals, marks, readings, kind) =
             (Arc::clone(&totals), Arc::clone(&marks), Arc::clone(&readings), arguments.kind.clone());
@@ -131,6 +155,8 @@ async fn run(arguments: &Arguments) -> anyhow::Result<serde_json::Value> {
         "parallelism": arguments.parallelism,
         "keys": keys,
         "checkpoint": arguments.checkpoint,
+        "overlay_bytes": arguments.overlay.map(|size| size.as_bytes()),
+        "cache_bytes": arguments.cache.map(|size| size.as_bytes()),
         "events": records,
         "seconds": seconds,
         "events_per_second": records as f64 / seconds,

@@ -13,6 +13,8 @@ pub struct RocksdbSettings {
     pub owner: String,
     /// Memory of all databases of the process: blocks, indexes and buffers of RocksDB, and the overlays before them.
     pub memory_bytes: u64,
+    /// The overlays' part of it.
+    pub overlay_bytes: u64,
     /// What the options are tuned for.
     pub profile: RocksdbProfile,
     /// File descriptors that all databases may hold open; `None` = half of the process's limit.

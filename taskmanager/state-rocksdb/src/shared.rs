@@ -16,8 +16,8 @@ const CACHE_MIN: u64 = 8 << 20;
 
 /// What all databases of a TaskManager share.
 ///
-/// The memory is one budget: half of it is the overlays', the other half one cache, in which
-/// blocks, indexes, filters and memtables of all databases are counted.
+/// The memory is one budget: a part of it is the overlays', the rest one cache, in which blocks, indexes, filters and memtables
+/// of all databases are counted.
 #[derive(Debug)]
 pub struct Rocksdb {
     pub(crate) profile: RocksdbProfile,
@@ -57,11 +57,11 @@ impl std::fmt::Debug for SharedMemory {
 }
 
 impl SharedMemory {
-    fn new(total_bytes: u64) -> Self {
-        let cache_bytes = (total_bytes / 2).max(CACHE_MIN);
+    fn new(total_bytes: u64, overlay_bytes: u64) -> Self {
+        let cache_bytes = total_bytes.saturating_sub(overlay_bytes).max(CACHE_MIN);
         let cache = Cache::new_lru_cache(cache_bytes as usize);
         let buffers = WriteBufferManager::new_write_buffer_manager_with_cache(cache_bytes as usize / 4, false, cache.clone());
-        let overlays = OverlayBudget::new(usize::try_from(total_bytes / 2).unwrap_or(usize::MAX));
+        let overlays = OverlayBudget::new(usize::try_from(overlay_bytes).unwrap_or(usize::MAX));
         Self { cache, buffers, cache_bytes, overlays }
     }
 }
@@ -73,7 +73,7 @@ impl Rocksdb {
     pub fn start(settings: &RocksdbSettings) -> Result<Arc<Self>, WorkingDirectoryError> {
         Ok(Arc::new(Self {
             profile: settings.profile,
-            memory: SharedMemory::new(settings.memory_bytes),
+            memory: SharedMemory::new(settings.memory_bytes, settings.overlay_bytes),
             descriptors: Descriptors::new(settings.open_files),
             directories: WorkingDirectories::open(&settings.data_dirs, &settings.owner)?,
             open: Mutex::default(),

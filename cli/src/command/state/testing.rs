@@ -182,6 +182,7 @@ fn database_handle(dir: &Path, state: &State) -> StateHandle {
         data_dirs: vec![dir.join("work")],
         owner: "test".into(),
         memory_bytes: 16 << 20,
+        overlay_bytes: 8 << 20,
         profile: RocksdbProfile::default(),
         open_files: None,
     };

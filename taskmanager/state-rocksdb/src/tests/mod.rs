@@ -31,6 +31,7 @@ fn with_memory(path: &Path, owner: &str, memory_bytes: u64) -> Arc<Rocksdb> {
         data_dirs: vec![path.to_owned()],
         owner: owner.into(),
         memory_bytes,
+        overlay_bytes: memory_bytes / 2,
         profile: RocksdbProfile::Default,
         open_files: Some(4096),
     };
@@ -408,6 +409,7 @@ fn databases_beyond_the_descriptors_are_refused_by_name() {
         data_dirs: vec![dir.path().to_owned()],
         owner: "a".into(),
         memory_bytes: 16 << 20,
+        overlay_bytes: 8 << 20,
         profile: RocksdbProfile::Flash,
         open_files: Some(64),
     };
