@@ -128,6 +128,8 @@ impl Faulty for StateError {
     fn retry(&self) -> Retry {
         match self {
             Self::Cold { source, .. } | Self::Store { source } => source.retry(),
+            // The limit is that of all states of the TaskManager: those of others may be gone, or there is another TaskManager.
+            Self::OverBudget { .. } => Retry::Backoff,
             _ => Retry::Never,
         }
     }
