@@ -153,8 +153,10 @@ impl Database {
             Some(had) => self.add_family(&format!("{}+", had.family))?,
             None => self.add_family(name)?,
         };
+        let expired_until_ms = had.as_ref().filter(|had| had.family == family).and_then(|had| had.expired_until_ms);
         {
-            let described = DescribedState { name: name.into(), family: family.clone(), schema: Arc::clone(schema) };
+            let (family, schema) = (family.clone(), Arc::clone(schema));
+            let described = DescribedState { name: name.into(), family, schema, expired_until_ms };
             let mut description = lock(&self.description);
             match description.states.iter_mut().find(|state| state.name == name) {
                 Some(state) => *state = described,
@@ -164,7 +166,9 @@ impl Database {
         self.write_description().map_err(|error| self.open_error(Arc::new(error)))?;
         let expiries = lock(&self.expiries);
         let expiry = expiries.iter().find(|(known, _)| *known == family).map(|(_, expiry)| Arc::clone(expiry));
+        let until = expired_until_ms.unwrap_or(NEVER_EXPIRED);
         let expired_until_ms = expiry.unwrap_or_else(|| Arc::new(AtomicI64::new(NEVER_EXPIRED)));
+        expired_until_ms.fetch_max(until, Ordering::Relaxed);
         let layout = RowLayout::new(Arc::clone(schema), max_parallelism);
         let rewritten = had.filter(|had| had.family != family);
         let prefix_bytes = layout.key_bytes().filter(|_| layout.has_below());
@@ -226,9 +230,19 @@ impl Database {
         self.db.write_opt(batch, &options::write())
     }
 
-    /// Sets from when on a family's entries are expired; time does not go back.
+    /// Lets compaction drop a family's entries that were touched last at `until_ms` or before; time does not go back.
     pub fn expire(family: &Family, until_ms: i64) {
         family.expired_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+    }
+
+    /// Says from when on entries of these states have expired, for whoever reads the database from the next checkpoint on.
+    pub fn describe_expired(&self, states: &[(String, Option<i64>)]) {
+        let mut description = lock(&self.description);
+        for state in &mut description.states {
+            if let Some((_, until)) = states.iter().find(|(name, _)| *name == state.name) {
+                state.expired_until_ms = *until;
+            }
+        }
     }
 
     /// A folder of its own for files that the database is to take over: the task's thread may copy a state while the

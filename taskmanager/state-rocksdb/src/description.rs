@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
+use levada_state::cold::RowLayout;
 use serde::{Deserialize, Serialize};
 
 /// The key of the description.
@@ -33,6 +34,18 @@ pub struct DescribedState {
     pub family: String,
     /// What it holds.
     pub schema: Arc<StateSchema>,
+    /// Entries that were touched last at this time or before have expired. Some may be there until compaction comes past them, and
+    /// whoever reads the database leaves them out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expired_until_ms: Option<i64>,
+}
+
+impl DescribedState {
+    /// Whether the entry with this value has expired.
+    #[inline]
+    pub fn has_expired(&self, value: &[u8]) -> bool {
+        self.expired_until_ms.is_some_and(|until| RowLayout::touched_at(value).is_some_and(|touched| touched <= until))
+    }
 }
 
 /// A description that cannot be used.
@@ -103,10 +116,14 @@ mod tests {
             values: vec![Column::new("value", LogicalType::Int64, false)],
             ..StateSchema::default()
         };
-        let state = DescribedState { name: "count".into(), family: "count".into(), schema: Arc::new(schema) };
-        description.states.push(state);
+        let (name, family) = ("count".to_owned(), "count".to_owned());
+        description.states.push(DescribedState { name, family, schema: Arc::new(schema), expired_until_ms: None });
         assert_eq!(String::from_utf8(description.to_json()).unwrap(), GOLDEN);
         assert_eq!(Description::from_json(Some(GOLDEN.as_bytes())).unwrap(), description);
+        description.states[0].expired_until_ms = Some(-5);
+        let golden = GOLDEN.replace(r#""ttl":false}}"#, r#""ttl":false},"expired_until_ms":-5}"#);
+        assert_eq!(String::from_utf8(description.to_json()).unwrap(), golden);
+        assert_eq!(Description::from_json(Some(golden.as_bytes())).unwrap(), description);
     }
 
     #[test]

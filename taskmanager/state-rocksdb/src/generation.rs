@@ -37,9 +37,6 @@ pub struct Generation {
     ops: Vec<Op>,
 }
 
-/// The first bytes of a key as a number that orders as they do, and the row: most comparisons need no more.
-type Place = (u64, u32);
-
 impl Generation {
     /// Without changes.
     pub fn new(family: Arc<Family>) -> Self {
@@ -49,11 +46,6 @@ impl Generation {
     /// The state.
     pub fn family(&self) -> &Arc<Family> {
         &self.family
-    }
-
-    /// Number of changes.
-    pub fn len(&self) -> usize {
-        self.ops.len()
     }
 
     /// Whether there is no change.
@@ -111,16 +103,16 @@ impl Generation {
 
     /// Writes what all changes come to, each entry once, in the order of their keys.
     pub fn write<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
-        let places = self.sorted();
+        let rows = self.keys.in_order();
         // The last prefix that was cleared, and by which change. Prefixes are not each other's, and stand before what they clear.
         let mut cleared: Option<(&[u8], u32)> = None;
-        let mut rest = &places[..];
-        while let Some((_, first)) = rest.first() {
+        let mut rest = &rows[..];
+        while let Some(first) = rest.first() {
             let key = self.keys.get(*first as usize);
-            let same = rest.iter().take_while(|(_, row)| self.keys.get(*row as usize) == key).count();
+            let same = rest.iter().take_while(|row| self.keys.get(**row as usize) == key).count();
             let (of_key, after) = rest.split_at(same);
             rest = after;
-            let last = |clear: bool| of_key.iter().rev().map(|(_, row)| *row).find(|row| (self.op(*row) == Op::Clear) == clear);
+            let last = |clear: bool| of_key.iter().rev().copied().find(|row| (self.op(*row) == Op::Clear) == clear);
             if let Some(row) = last(true) {
                 cleared = Some((key, row));
             }
@@ -136,21 +128,5 @@ impl Generation {
 
     fn op(&self, row: u32) -> Op {
         self.ops[row as usize]
-    }
-
-    /// The rows in the order of their keys, those of one key in the order in which they came.
-    fn sorted(&self) -> Vec<Place> {
-        let start = |key: &[u8]| {
-            let mut bytes = [0; 8];
-            let count = key.len().min(8);
-            bytes[..count].copy_from_slice(&key[..count]);
-            u64::from_be_bytes(bytes)
-        };
-        let mut places: Vec<Place> = self.keys.iter().enumerate().map(|(row, key)| (start(key), row as u32)).collect();
-        places.sort_unstable_by(|left, right| {
-            let key = |place: &Place| self.keys.get(place.1 as usize);
-            left.0.cmp(&right.0).then_with(|| key(left).cmp(key(right))).then(left.1.cmp(&right.1))
-        });
-        places
     }
 }

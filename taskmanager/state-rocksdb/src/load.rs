@@ -8,19 +8,31 @@ use levada_state::row_codec::{BadRow, RowBytes, RowReader};
 use crate::database::{Database, Family};
 use crate::options;
 
-/// Finds the entries of these addresses; where they are of everything below a key, the first `below_max` of each.
-pub fn load(database: &Database, family: &Family, addresses: &Addresses, below_max: usize) -> Result<Loaded, ColdError> {
+/// Bytes behind a list's key that no place of an element reaches; what is below a map's key begins with less.
+const BEHIND: [u8; 9] = [0xff; 9];
+
+/// Which of the entries below a key are looked up.
+#[derive(Debug, Clone, Copy)]
+pub enum Below {
+    /// The first so many.
+    First(usize),
+    /// The last one.
+    Last,
+}
+
+/// Finds the entries of these addresses; where they are of everything below a key, those of `below`.
+pub fn load(database: &Database, family: &Family, addresses: &Addresses, below: Below) -> Result<Loaded, ColdError> {
     let (mut keys, mut known) = (RowBytes::new(), Vec::with_capacity(addresses.rows));
     let wrong = |source| ColdError::Layout { uid: database.uid.clone(), state: family.state.clone(), source };
     family.layout.write_keys(addresses, &mut keys, &mut known).map_err(wrong)?;
-    let mut order: Vec<u32> = (0..keys.len() as u32).collect();
-    order.sort_unstable_by(|left, right| keys.get(*left as usize).cmp(keys.get(*right as usize)).then(left.cmp(right)));
+    let mut order = keys.in_order();
     order.dedup_by(|left, right| keys.get(*left as usize) == keys.get(*right as usize));
     let (reader, positions, cut) = (RowReader::below(&family.layout), Vec::new(), Vec::new());
     let mut found = Found { database, family, known, reader, positions, cut };
-    match family.layout.has_below() && addresses.below.is_empty() {
-        true => found.below(&keys, &order, below_max)?,
-        false => found.exactly(&keys, &order)?,
+    match (family.layout.has_below() && addresses.below.is_empty(), below) {
+        (true, Below::First(most)) => found.below(&keys, &order, most)?,
+        (true, Below::Last) => found.last(&keys, &order)?,
+        (false, _) => found.exactly(&keys, &order)?,
     }
     Ok(Loaded { positions: found.positions, rows: found.reader.finish(), cut: found.cut })
 }
@@ -73,6 +85,28 @@ impl Found<'_> {
                 self.push(*place, key, value)?;
                 found += 1;
                 entries.next();
+            }
+            entries.status().map_err(|error| database.read_error(&self.family.state, Arc::new(error)))?;
+        }
+        Ok(())
+    }
+
+    /// The last entry below each of these keys.
+    fn last(&mut self, keys: &RowBytes, order: &[u32]) -> Result<(), ColdError> {
+        let database = self.database;
+        // Keys with nulls are shorter than what filters know: what lies behind one of them does not begin as its entries do.
+        let by_filter = |bytes: &usize| order.iter().all(|place| keys.get(*place as usize).len() >= *bytes);
+        let options = options::below_keys(self.family.prefix_bytes.filter(by_filter));
+        let mut entries = database.db.raw_iterator_cf_opt(&database.handle(&self.family.family), options);
+        let mut end = Vec::new();
+        for place in order {
+            let prefix = keys.get(*place as usize);
+            end.clear();
+            end.extend_from_slice(prefix);
+            end.extend(BEHIND);
+            entries.seek_for_prev(&end);
+            if let Some((key, value)) = entries.item().filter(|(key, _)| key.starts_with(prefix)) {
+                self.push(*place, key, value)?;
             }
             entries.status().map_err(|error| database.read_error(&self.family.state, Arc::new(error)))?;
         }

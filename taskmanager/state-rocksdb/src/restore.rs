@@ -3,26 +3,25 @@
 //! One database that covers most of the range is taken as it is, and cut at both ends; the entries of others are copied into it
 //! as sorted files. Where the number of key groups has changed every entry is encoded anew.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
-use levada_state::cold::{Change, ColdError, RowLayout};
+use levada_state::cold::{ColdError, RowLayout};
 use levada_state::row_codec::RowReader;
 use levada_state::snapshot::VisitRows;
 use rocksdb::{ColumnFamilyDescriptor, DBCompressionType};
 
 use crate::database::{Cause, Database, Db, Family};
 use crate::description::{DESCRIPTION_KEY, DescribedState, Description};
-use crate::generation::{Generation, Sink};
+use crate::generation::Sink;
 use crate::options::{self, long_read};
+use crate::rows::Sorting;
 use crate::shared::Rocksdb;
 use crate::tables::Tables;
-
-/// Entries that are encoded anew before they are put in order and written.
-const REENCODED_ENTRIES: usize = 1 << 19;
 
 /// A database of a snapshot, only read.
 pub struct ReadDatabase {
@@ -55,7 +54,8 @@ impl ReadDatabase {
         &self.description
     }
 
-    /// Visits the entries of a state in these groups, which are numbered as the database's are.
+    /// Visits the entries of a state in these groups, which are numbered as the database's are; not those that had expired when the
+    /// snapshot was taken.
     ///
     /// Errors: `UnknownState`, `Read`, `Entry`.
     pub fn rows(&self, state: &str, groups: KeyGroupRange, visit: VisitRows<'_>) -> Result<(), ColdError> {
@@ -85,7 +85,7 @@ impl ReadDatabase {
         Ok(())
     }
 
-    /// Visits the bytes of entries, in the order of their keys, until `visit` answers `false`.
+    /// Visits the bytes of entries that have not expired, in the order of their keys, until `visit` answers `false`.
     fn entries(&self, state: &DescribedState, groups: KeyGroupRange, visit: Visit<'_>) -> Result<(), ColdError> {
         let fail = |error: rocksdb::Error| ColdError::Read {
             uid: self.uid.clone(),
@@ -93,7 +93,7 @@ impl ReadDatabase {
             path: self.path.clone(),
             source: Arc::new(error),
         };
-        each_entry(&self.db, &state.family, groups, &fail, visit)
+        each_entry(&self.db, state, groups, &fail, visit)
     }
 }
 
@@ -102,17 +102,17 @@ type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, ColdError>;
 
 fn each_entry(
     db: &Db,
-    family: &str,
+    state: &DescribedState,
     groups: KeyGroupRange,
     fail: &dyn Fn(rocksdb::Error) -> ColdError,
     visit: Visit<'_>,
 ) -> Result<(), ColdError> {
-    let Some(handle) = db.cf_handle(family) else { return Ok(()) };
+    let Some(handle) = db.cf_handle(&state.family) else { return Ok(()) };
     let (first, end) = RowLayout::group_bounds(groups);
     let mut entries = db.raw_iterator_cf_opt(&handle, long_read());
     entries.seek(first);
     while let Some((key, value)) = entries.item().filter(|(key, _)| *key < end.as_slice()) {
-        if !visit(key, value)? {
+        if !state.has_expired(value) && !visit(key, value)? {
             return Ok(());
         }
         entries.next();
@@ -129,8 +129,8 @@ fn renumbered(groups: KeyGroupRange, from: u32, to: u32) -> KeyGroupRange {
     KeyGroupRange { start: groups.start / factor, end: groups.end / factor }
 }
 
-/// Visits the entries of `state` in the database in `path` that belong to `groups` of a job with `max_parallelism`; where the
-/// number of key groups has changed, others too.
+/// Visits the entries of `state` in the database in `path` that had not expired when the snapshot was taken and belong to `groups`
+/// of a job with `max_parallelism`; where the number of key groups has changed, others too.
 ///
 /// Errors: `Open`, `UnknownState`, `Read`, `Entry`. Blocks.
 pub fn read_database(
@@ -156,6 +156,19 @@ pub fn choose_base(sources: &[ReadDatabase], groups: KeyGroupRange, max_parallel
     };
     let best = sources.iter().enumerate().max_by_key(|(_, source)| shared(source))?;
     (shared(best.1) > 0).then_some(best.0)
+}
+
+/// From when on entries of each state of `base` have expired where entries of `others` are put beside them: not before they have
+/// in all of them. Subtasks have the same event time at a barrier; processing time goes on and says more.
+pub fn expired_in_all<'a>(
+    base: &Description,
+    others: impl Iterator<Item = &'a Description> + Clone,
+) -> Vec<(String, Option<i64>)> {
+    let of = |state: &DescribedState| {
+        let of_others = others.clone().filter_map(|other| other.state(&state.name)).map(|other| other.expired_until_ms);
+        (state.name.clone(), of_others.fold(state.expired_until_ms, Option::min))
+    };
+    base.states.iter().map(of).collect()
 }
 
 /// Deletes what is not in `groups` from a database that had `had`.
@@ -224,57 +237,15 @@ fn encode_anew(
     source: &ReadDatabase,
     (wanted, groups): (KeyGroupRange, KeyGroupRange),
 ) -> Result<u64, ColdError> {
-    let mut generation = Generation::new(Arc::new(family.clone()));
-    let mut copied = 0;
-    let mut failure = None;
-    source.rows(&family.state, wanted, &mut |rows| {
-        let added = generation.add(&Change { deletes: None, upserts: Some(rows) });
-        let added = added.map_err(|source| ColdError::Layout { uid: database.uid.clone(), state: family.state.clone(), source });
-        let written = added.and_then(|()| match generation.len() >= REENCODED_ENTRIES {
-            true => write_within(database, &mut generation, groups),
-            false => Ok(0),
-        });
-        match written {
-            Ok(entries) => {
-                copied += entries;
-                std::ops::ControlFlow::Continue(())
-            }
-            Err(error) => {
-                failure = Some(error);
-                std::ops::ControlFlow::Break(())
-            }
+    let (mut rows, mut failure) = (Sorting::new(database, family, groups), None);
+    source.rows(&family.state, wanted, &mut |batch| match rows.add(batch) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(error);
+            ControlFlow::Break(())
         }
     })?;
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(copied + write_within(database, &mut generation, groups)?),
-    }
-}
-
-/// Writes the entries of a generation that are in `groups`.
-pub fn write_within(database: &Database, generation: &mut Generation, groups: KeyGroupRange) -> Result<u64, ColdError> {
-    /// Passes on what is between the bounds.
-    struct Within<'a, 'b>(&'a mut Tables<'b>, (Vec<u8>, Vec<u8>));
-    impl Sink for Within<'_, '_> {
-        type Error = rocksdb::Error;
-        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), rocksdb::Error> {
-            let is_within = self.1.0.as_slice() <= key && key < self.1.1.as_slice();
-            if is_within { self.0.put(key, value) } else { Ok(()) }
-        }
-        fn delete(&mut self, _: &[u8]) -> Result<(), rocksdb::Error> {
-            Ok(())
-        }
-    }
-    let shared = &database.shared;
-    let options =
-        options::ingested(shared.profile, &shared.memory.cache, DBCompressionType::Lz4, generation.family().prefix_bytes);
-    let fail = |error: Cause| database.write_error("encoding restored entries anew", error);
-    let mut tables = Tables::new(&options, database).map_err(|error| fail(Arc::new(error)))?;
-    let written = generation.write(&mut Within(&mut tables, RowLayout::group_bounds(groups)));
-    written.map_err(|error| fail(Arc::new(error)))?;
-    let entries = tables.ingest(database, &generation.family().family).map_err(|error| fail(Arc::new(error)))?;
-    generation.clear();
-    Ok(entries)
+    failure.map_or_else(|| rows.finish(), Err)
 }
 
 /// Moves the entries of a state that begins or ceases to expire, or does so by another clock, into its new family.
@@ -286,7 +257,7 @@ pub fn rewrite_family(database: &Database, had: &DescribedState, family: &Family
     let fail = |error: rocksdb::Error| database.read_error(&had.name, Arc::new(error));
     let copied = copy_bytes(database, family, &mut |visit| {
         let mut converted = Vec::new();
-        each_entry(&database.db, &had.family, everything, &fail, &mut |key, value| {
+        each_entry(&database.db, had, everything, &fail, &mut |key, value| {
             converted.clear();
             converted.extend_from_slice(value);
             RowLayout::convert_stamp(&mut converted, had.schema.ttl, wanted, touched_at_ms);

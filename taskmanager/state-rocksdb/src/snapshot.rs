@@ -50,14 +50,23 @@ impl Drop for Taken {
 
 /// The duty to settle a snapshot; dropped unused, it gives it up.
 #[derive(Debug)]
-pub struct Ticket(Arc<RocksdbSnapshot>);
+pub struct Ticket {
+    snapshot: Arc<RocksdbSnapshot>,
+    /// States whose entries expire, and the time at the barrier of the last touch of those that had.
+    pub expired: Vec<(String, Option<i64>)>,
+}
 
 impl RocksdbSnapshot {
     /// A snapshot that someone waits for, and the duty to settle it.
-    pub fn begin(database: &Database) -> (Arc<Self>, Ticket) {
+    pub fn begin(database: &Database, expired: Vec<(String, Option<i64>)>) -> (Arc<Self>, Ticket) {
         let (state, settled) = (Mutex::default(), Condvar::new());
         let snapshot = Arc::new(Self { uid: database.uid.clone(), shared: Arc::clone(&database.shared), state, settled });
-        (Arc::clone(&snapshot), Ticket(snapshot))
+        (Arc::clone(&snapshot), Ticket { snapshot, expired })
+    }
+
+    /// Whether its files are still to be taken.
+    pub fn is_under_way(&self) -> bool {
+        matches!(*self.state.lock().unwrap_or_else(PoisonError::into_inner), State::NotYet)
     }
 
     fn settle(&self, with: State) {
@@ -88,19 +97,19 @@ impl Ticket {
         let listed = files_of(&folder);
         let files = listed.map_err(|error| database.write_error("listing a checkpoint", Arc::new(error)))?;
         let directory = Arc::clone(&database.directory);
-        self.0.settle(State::Taken(Arc::new(Taken { folder, files, entries, _directory: directory })));
+        self.snapshot.settle(State::Taken(Arc::new(Taken { folder, files, entries, _directory: directory })));
         Ok(())
     }
 
     /// It failed.
     pub fn fail(&self, error: ColdError) {
-        self.0.settle(State::Failed(error));
+        self.snapshot.settle(State::Failed(error));
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.0.settle(State::Failed(ColdError::Abandoned { uid: self.0.uid.clone() }));
+        self.snapshot.settle(State::Failed(ColdError::Abandoned { uid: self.snapshot.uid.clone() }));
     }
 }
 

@@ -1,8 +1,9 @@
 //! The task's side of a store.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 
@@ -16,8 +17,8 @@ use levada_state::row_codec::RowBytes;
 use levada_state::snapshot::DatabaseSnapshot;
 
 use crate::database::{Database, DatabaseSize, Family};
-use crate::load::{bad_entry, load};
-use crate::options;
+use crate::load::{Below, bad_entry, load};
+use crate::options::{self, NEVER_EXPIRED};
 use crate::restore::rewrite_family;
 use crate::scan::RunningScan;
 use crate::snapshot::{RocksdbSnapshot, Ticket};
@@ -27,6 +28,10 @@ use crate::writer::{Command, Progress, Writer};
 #[derive(Debug)]
 pub struct RocksdbStore {
     states: Vec<Arc<Family>>,
+    /// Of each state the time of the last touch of what has expired. Compaction hears of it later: see `expire`.
+    expired_until_ms: Vec<i64>,
+    /// Snapshots whose files are still to be taken.
+    under_way: Vec<Weak<RocksdbSnapshot>>,
     /// `None` only while it is dropped.
     commands: Option<Sender<Command>>,
     progress: Arc<Progress>,
@@ -52,6 +57,8 @@ impl RocksdbStore {
         let thread = thread.map_err(|error| database.open_error(Arc::new(error)))?;
         Ok(Self {
             states: Vec::new(),
+            expired_until_ms: Vec::new(),
+            under_way: Vec::new(),
             commands: Some(commands),
             progress,
             sealed: Seal(0),
@@ -66,6 +73,15 @@ impl RocksdbStore {
 
     fn family(&self, state: ColdStateId) -> &Arc<Family> {
         &self.states[state.0 as usize]
+    }
+
+    fn look_up(&mut self, state: ColdStateId, addresses: &Addresses, below: Below) -> Result<Loaded, ColdError> {
+        self.progress.check()?;
+        let loaded = load(&self.database, self.family(state), addresses, below)?;
+        self.loads += 1;
+        self.reads += addresses.rows as u64;
+        self.hits += loaded.positions.len() as u64;
+        Ok(loaded)
     }
 
     /// Where the thread is gone it has said why, and the next question tells.
@@ -83,6 +99,7 @@ impl ColdStore for RocksdbStore {
         if let Some(had) = rewritten {
             rewrite_family(&self.database, &had, &family, touched_at_ms)?;
         }
+        self.expired_until_ms.push(family.expired_until_ms.load(Ordering::Relaxed));
         self.states.push(Arc::new(family));
         Ok(ColdStateId(self.states.len() as u32 - 1))
     }
@@ -92,12 +109,11 @@ impl ColdStore for RocksdbStore {
     }
 
     fn load(&mut self, state: ColdStateId, addresses: &Addresses, below_max: usize) -> Result<Loaded, ColdError> {
-        self.progress.check()?;
-        let loaded = load(&self.database, self.family(state), addresses, below_max)?;
-        self.loads += 1;
-        self.reads += addresses.rows as u64;
-        self.hits += loaded.positions.len() as u64;
-        Ok(loaded)
+        self.look_up(state, addresses, Below::First(below_max))
+    }
+
+    fn load_last(&mut self, state: ColdStateId, addresses: &Addresses) -> Result<Loaded, ColdError> {
+        self.look_up(state, addresses, Below::Last)
     }
 
     fn scan(&mut self, state: ColdStateId, scope: Scope) -> Result<Scan, ColdError> {
@@ -156,7 +172,10 @@ impl ColdStore for RocksdbStore {
     }
 
     fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot> {
-        let (snapshot, ticket) = RocksdbSnapshot::begin(&self.database);
+        let expire = self.states.iter().zip(&self.expired_until_ms).filter(|(family, _)| family.layout.schema().ttl.is_some());
+        let expired = expire.map(|(family, until)| (family.state.clone(), Some(*until).filter(|until| *until != NEVER_EXPIRED)));
+        let (snapshot, ticket) = RocksdbSnapshot::begin(&self.database, expired.collect());
+        self.under_way.push(Arc::downgrade(&snapshot));
         if let Err(error) = self.progress.check() {
             ticket.fail(error);
         }
@@ -175,9 +194,17 @@ impl ColdStore for RocksdbStore {
     }
 
     fn expire(&mut self, state: ColdStateId, expiry: ColdExpiry) {
-        let family = self.family(state);
-        if family.layout.schema().ttl.is_some() {
-            Database::expire(family, expiry.expired_until_ms);
+        let family = Arc::clone(self.family(state));
+        if !family.layout.schema().ttl.is_some() {
+            return;
+        }
+        let until_ms = &mut self.expired_until_ms[state.0 as usize];
+        *until_ms = expiry.expired_until_ms.max(*until_ms);
+        let until_ms = *until_ms;
+        // A snapshot under way has what had not expired at its barrier, so compaction has to leave that alone until it is taken.
+        self.under_way.retain(|snapshot| snapshot.upgrade().is_some_and(|snapshot| snapshot.is_under_way()));
+        if self.under_way.is_empty() {
+            Database::expire(&family, until_ms);
         }
     }
 

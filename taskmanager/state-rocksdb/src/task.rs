@@ -14,7 +14,7 @@ use levada_state::cold::{ColdError, ColdStores, Opened};
 
 use crate::database::{Database, database_path};
 use crate::directory::{TaskDirectory, WorkingDirectoryError, remove};
-use crate::restore::{ReadDatabase, choose_base, copy, cut};
+use crate::restore::{ReadDatabase, choose_base, copy, cut, expired_in_all};
 use crate::rows::put_rows;
 use crate::shared::Rocksdb;
 use crate::store::RocksdbStore;
@@ -63,7 +63,13 @@ impl TaskDatabases {
         let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
         let base = choose_base(&sources, self.key_groups, self.max_parallelism);
         let database = match base {
-            Some(base) => self.open_cut(uid, &fetched[base], sources.swap_remove(base), names)?,
+            Some(base) => {
+                let source = sources.swap_remove(base);
+                let expired = expired_in_all(source.description(), sources.iter().map(ReadDatabase::description));
+                let database = self.open_cut(uid, &fetched[base], source, names)?;
+                database.describe_expired(&expired);
+                database
+            }
             None => self.open_database(uid)?,
         };
         for source in sources {

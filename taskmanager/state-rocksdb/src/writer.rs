@@ -231,6 +231,8 @@ impl Writer {
         self.snapshots += 1;
         let folder = self.database.folder.join(format!("chk-{}", self.snapshots));
         let fail = |error: rocksdb::Error| self.database.write_error("taking a checkpoint", Arc::new(error));
+        self.database.describe_expired(&ticket.expired);
+        self.database.write_description().map_err(fail)?;
         let checkpoint = Checkpoint::new(&self.database.db).map_err(fail)?;
         checkpoint.create_checkpoint(&folder).map_err(fail)?;
         let states = self.database.description().states.into_iter().map(|state| {

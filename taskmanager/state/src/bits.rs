@@ -67,6 +67,14 @@ impl Bits {
         }
     }
 
+    /// Clears the row's bit; answers whether it was set.
+    #[inline]
+    pub fn take(&mut self, row: u32) -> bool {
+        let was_set = self.get(row);
+        self.clear(row);
+        was_set
+    }
+
     /// The bits, in words of 64.
     pub fn words(&self) -> &[u64] {
         &self.words

@@ -1,5 +1,6 @@
 //! The contract suite and what only a database on disk can do wrong.
 
+mod expiry;
 mod keyed;
 
 use std::path::{Path, PathBuf};
@@ -13,12 +14,11 @@ use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::{Stamps, StateSchema};
 use levada_state::cold::contract::{self, MAX_PARALLELISM, Pair, TOUCHED_AT_MS, all_rows, compare_snapshots, states};
-use levada_state::cold::{Addresses, Change, ColdExpiry, ColdStateId, ColdStore, ColdStores, Scope, Within};
+use levada_state::cold::{Addresses, Change, ColdStore, ColdStores, Scope, Within};
 use levada_state::row_codec::{RowBytes, TTL_COLUMN};
 use levada_state::snapshot::DatabaseSnapshot;
 
 use crate::generation::Generation;
-use crate::store::RocksdbStore;
 use crate::tables::{Batches, Tables};
 use crate::{Rocksdb, RocksdbSettings, TaskDatabases, read_database};
 
@@ -276,37 +276,6 @@ fn a_state_begins_and_ceases_to_expire_and_changes_the_clock() {
         databases = next;
     }
     drop(databases);
-}
-
-#[test]
-fn compaction_drops_what_has_expired() {
-    let dir = tempfile::tempdir().unwrap();
-    let shared = rocksdb(dir.path(), "a");
-    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
-    let database = databases.open_database(&uid()).unwrap();
-    let store = RocksdbStore::start(Arc::clone(&database), Waker::noop().clone()).unwrap();
-    let mut pair = Pair::empty(Box::new(store), 6).unwrap();
-    pair.work(8).unwrap();
-    let windows = ColdStateId(1);
-    let touched = |store: &mut dyn ColdStore| {
-        let everything = Scope { groups: all(), within: Within::Any };
-        let rows = store.scan(windows, everything).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
-        let times = rows.iter().flat_map(|rows| {
-            let times = rows.column(rows.num_columns() - 1).as_primitive::<TimestampMillisecondType>();
-            times.values().to_vec()
-        });
-        times.collect::<Vec<i64>>()
-    };
-    let compact = || database.db.compact_range_cf(&database.handle("windows"), None::<&[u8]>, None::<&[u8]>);
-    let before = touched(pair.store());
-    compact();
-    assert_eq!(touched(pair.store()), before, "nothing expires by itself");
-    pair.store().expire(windows, ColdExpiry { expired_until_ms: 50 });
-    pair.store().expire(windows, ColdExpiry { expired_until_ms: 10 });
-    compact();
-    let living: Vec<i64> = before.iter().copied().filter(|touched| *touched > 50).collect();
-    assert!(!living.is_empty() && living.len() < before.len());
-    assert_eq!(touched(pair.store()), living);
 }
 
 #[test]

@@ -218,6 +218,14 @@ impl Pair {
             assert_eq!(found.cut, expected.cut, "{place}: of which addresses there is more than {below_max}");
             assert_eq!(found.positions, expected.positions, "{place}: which addresses are found");
             assert_eq!(found.rows, expected.rows, "{place}: what is found");
+            if layout.has_below() && addresses.below.is_empty() {
+                let (found, expected) = (self.store.load_last(id, &addresses)?, self.model.load_last(of_model, &addresses)?);
+                assert_eq!(
+                    (found.positions, found.rows),
+                    (expected.positions, expected.rows),
+                    "{place}: the last below addresses"
+                );
+            }
             let (found, expected) = (self.store.namespaces(id, groups)?, self.model.namespaces(of_model, groups)?);
             assert_eq!(found, expected, "{place}: the namespaces");
             assert_eq!(found, self.namespaces_of(id, groups)?, "{place}: the namespaces of all entries");

@@ -130,7 +130,7 @@ pub struct ColdMetrics {
 /// The time by which entries expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColdExpiry {
-    /// An entry whose `_ttl` is at most this, in milliseconds, may be dropped.
+    /// An entry whose `_ttl` is at most this, in milliseconds, has expired.
     pub expired_until_ms: i64,
 }
 
@@ -194,6 +194,9 @@ pub trait ColdStore: Send + Debug {
     /// without their part below find what is below, of each address the first `below_max` entries.
     fn load(&mut self, state: ColdStateId, addresses: &Addresses, below_max: usize) -> Result<Loaded, ColdError>;
 
+    /// Looks up the last entry below each of these addresses, which have no part below, as `load` looks up all of them.
+    fn load_last(&mut self, state: ColdStateId, addresses: &Addresses) -> Result<Loaded, ColdError>;
+
     /// Visits entries that are written.
     fn scan(&mut self, state: ColdStateId, scope: Scope) -> Result<Scan, ColdError>;
 
@@ -218,7 +221,8 @@ pub trait ColdStore: Send + Debug {
     /// Bytes sent that are not written yet: what the caller bounds.
     fn pending_bytes(&self) -> u64;
 
-    /// Begins a snapshot: it will have what is sent until `complete_snapshot`.
+    /// Begins a snapshot: it will have what is sent until `complete_snapshot`, and no entries that had expired by the last
+    /// `expire`. Whoever reads its rows, now or from its files, does not see these.
     ///
     /// Contract: one at a time.
     fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot>;
@@ -229,8 +233,8 @@ pub trait ColdStore: Send + Debug {
     /// Gives the snapshot that was begun up; what was sent stays.
     fn abandon_snapshot(&mut self);
 
-    /// Lets the store drop entries of a state that have expired, whenever it comes past them. A reader judges by itself all the
-    /// same: expired entries may still be found.
+    /// Lets the store drop entries of a state that have expired, whenever it comes past them and no snapshot under way has them. A
+    /// reader judges by itself all the same: expired entries may still be found.
     fn expire(&mut self, state: ColdStateId, expiry: ColdExpiry);
 
     /// What it did and has: numbers that are at hand, so that they may be asked for after each batch.

@@ -25,6 +25,9 @@ pub(crate) trait Cell: Clone + Send + 'static {
     /// Answers by how many bytes behind pointers the cell grew.
     fn restore(&mut self, item: Self::Item, touched: Option<i64>) -> usize;
 
+    /// Puts items before those that it has, with their touches where there is a TTL. Lists only.
+    fn precede(&mut self, _items: Vec<Self::Item>, _touched: Option<&[i64]>) {}
+
     /// Bytes behind pointers.
     fn heap_bytes(&self) -> usize;
 
@@ -143,6 +146,13 @@ impl<T: StateType> Cell for List<T> {
 
     fn restore(&mut self, item: T, touched: Option<i64>) -> usize {
         self.push(item, touched)
+    }
+
+    fn precede(&mut self, items: Vec<T>, touched: Option<&[i64]>) {
+        self.items.splice(0..0, items);
+        if let Some(touched) = touched {
+            self.touched.get_or_insert_default().0.splice(0..0, touched.iter().copied());
+        }
     }
 
     fn heap_bytes(&self) -> usize {

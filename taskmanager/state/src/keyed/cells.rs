@@ -12,6 +12,7 @@ use super::clock::Clock;
 use super::cold_rows::ColdRows;
 use super::error::StateError;
 use super::here::Here;
+use super::list_ends::ListBehind;
 use super::restore::RestoredRows;
 use super::row_index::{ByEntry, ByKey};
 use super::rows::StateRows;
@@ -45,6 +46,12 @@ impl<C: Cell> Cells<C> {
     #[inline]
     pub(super) fn fetch(&mut self, here: &mut Here<'_>) -> Result<(), Box<StateError>> {
         either!(self, table => table.fetch(here, &()))
+    }
+
+    /// See `Table::fetch_end`.
+    #[inline]
+    pub(super) fn fetch_end(&mut self, here: &mut Here<'_>) -> Result<(), Box<StateError>> {
+        either!(self, table => table.fetch_end(here, &()))
     }
 
     /// See `Table::read`.
@@ -118,17 +125,11 @@ impl<C: Cell> StateRows for Cells<C> {
     }
 
     fn unknown_windows(&self, keys: &[u32], windows: &[Namespace], at: &At) -> Vec<u32> {
-        match self {
-            Self::Keyed(_) => Vec::new(),
-            Self::Windowed(table) => table.unknown_windows(keys, windows, at),
-        }
+        either!(self, table => table.unknown_windows(keys, windows, at))
     }
 
     fn take_windows(&mut self, keys: &[u32], windows: &[Namespace], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>> {
-        match self {
-            Self::Keyed(_) => Ok(()),
-            Self::Windowed(table) => table.take_windows(keys, windows, loaded, at),
-        }
+        either!(self, table => table.take_windows(keys, windows, loaded, at))
     }
 
     fn has(&self, key: u32) -> bool {
@@ -185,6 +186,22 @@ impl<C: Cell> StateRows for Cells<C> {
 
     fn holds_lists(&self) -> bool {
         C::IS_LIST
+    }
+
+    fn ends_are_enough(&mut self) -> bool {
+        either!(self, table => table.ends_are_enough())
+    }
+
+    fn take_ends(&mut self, keys: &[u32], loaded: &Loaded) -> Result<(), Box<StateError>> {
+        either!(self, table => table.take_ends(keys, loaded))
+    }
+
+    fn lists_behind(&self, keys: Option<&[u32]>, windows: &[Namespace], at: &At) -> Vec<ListBehind> {
+        either!(self, table => table.lists_behind(keys, windows, at))
+    }
+
+    fn take_heads(&mut self, lists: &[ListBehind], loaded: &Loaded) -> Result<(), Box<StateError>> {
+        either!(self, table => table.take_heads(lists, loaded))
     }
 
     fn take_keys(&mut self, keys: &[u32], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>> {

@@ -11,6 +11,8 @@ use super::at::At;
 use super::cell::Cell;
 use super::error::StateResult;
 use super::here::Here;
+use super::known_windows::{KnownWindows, StoredWindows};
+use super::list_ends::ListUse;
 use super::piece::{AddressBuilder, Owner};
 use super::restore::RestoredRows;
 use super::row_index::RowIndex;
@@ -29,13 +31,20 @@ pub struct ColdRows {
     pub(super) state: ColdStateId,
     /// Rows that the store has otherwise.
     pub(super) dirty: Bits,
-    /// Keys of which the table has everything that the store has, or says that it is gone. Not of tables with windows: which
-    /// of a key's windows a function will ask for nobody knows.
+    /// Keys of which the table has everything that the store has, or says that it is gone. Not of tables with windows.
     known: Bits,
+    /// Windows of keys that were brought in.
+    pub(super) known_windows: KnownWindows,
+    /// Of a table with windows, those of which the store may have something.
+    pub(super) stored: StoredWindows,
     /// Keys with maps too large to be brought in at once.
     large: Bits,
     /// What the store has of the list in each row that it has something of.
     lists: HashMap<u32, StoredList>,
+    /// Rows of lists of which the store has elements that the table does not have: it has those that were added behind them.
+    pub(super) lists_behind: Bits,
+    /// How the lists are used.
+    pub(super) list_use: ListUse,
     /// What the table does not have the store does not have either: nothing has left the table yet, nor was anything restored.
     pub(super) is_whole: bool,
 }
@@ -44,12 +53,15 @@ impl ColdRows {
     /// Of a table without rows; `is_whole`: the store has none either.
     pub(super) fn new(state: ColdStateId, is_whole: bool) -> Self {
         let (dirty, known, large) = (Bits::default(), Bits::default(), Bits::default());
-        Self { state, dirty, known, large, lists: HashMap::new(), is_whole }
+        let (known_windows, stored) = (KnownWindows::default(), StoredWindows::default());
+        let (lists, lists_behind, list_use) = (HashMap::new(), Bits::default(), ListUse::default());
+        Self { state, dirty, known, known_windows, stored, large, lists, lists_behind, list_use, is_whole }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let lists = self.lists.capacity() * (size_of::<(u32, StoredList)>() + 1);
-        self.dirty.memory_bytes() + self.known.memory_bytes() + self.large.memory_bytes() + lists
+        let lists = self.lists.capacity() * (size_of::<(u32, StoredList)>() + 1) + self.lists_behind.memory_bytes();
+        let windows = self.known_windows.memory_bytes() + self.stored.memory_bytes();
+        self.dirty.memory_bytes() + self.known.memory_bytes() + self.large.memory_bytes() + windows + lists
     }
 
     /// What the store has of the row's list.
@@ -75,14 +87,20 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     /// These keys, each of which `drain_unknown` gave, are not asked for after all: their entries come in one by one.
     pub(super) fn forget_known(&mut self, keys: &[u32]) {
-        if let Some(cold) = self.cold.as_mut().filter(|_| !I::BY_KEY) {
+        if let Some(cold) = &mut self.cold {
             keys.iter().for_each(|key| cold.known.clear(*key));
         }
     }
 
     /// Most entries of a key that a batch brings in.
     pub(super) fn entries_at_once(&self) -> usize {
-        if I::BY_KEY { usize::MAX } else { MAP_ENTRIES_AT_ONCE }
+        if I::SINGLE { usize::MAX } else { MAP_ENTRIES_AT_ONCE }
+    }
+
+    /// Whether the table has everything that the store has of a window of a key.
+    fn knows_window(&self, at: &At) -> bool {
+        let (Some(cold), Some(window)) = (&self.cold, at.namespace.filter(|_| self.index.is_windowed())) else { return false };
+        !cold.stored.may_have(window) || cold.known_windows.is_whole(at.key, window)
     }
 
     /// Makes sure that the table has the entry, or says that there is none.
@@ -93,35 +111,42 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     #[inline(never)]
     fn fetch_entry(&mut self, here: &mut Here<'_>, map_key: &I::MapKey) -> StateResult<()> {
-        let is_known = match (I::BY_KEY, &mut self.cold) {
-            (true, Some(cold)) => !cold.known.set(here.key) || cold.is_whole,
-            (false, Some(cold)) if cold.is_whole || cold.known.get(here.key) => true,
-            _ => self.index.find(here, map_key).is_some(),
-        };
-        if is_known {
-            return Ok(());
+        if !self.knows(here, map_key) {
+            self.load(here, Some(map_key))?;
+            let row = self.index.insert(here, map_key);
+            self.cover(row);
         }
-        self.load(here, Some(map_key))?;
-        let row = self.index.insert(here, map_key);
-        self.cover(row);
-        Ok(())
+        if C::IS_LIST { self.fetch_head(here, map_key) } else { Ok(()) }
+    }
+
+    /// Whether the store need not be asked for the entry, of a key without windows from now on.
+    pub(super) fn knows(&mut self, at: &At, map_key: &I::MapKey) -> bool {
+        match (I::BY_KEY, &mut self.cold) {
+            (true, Some(cold)) => !cold.known.set(at.key) || cold.is_whole,
+            (false, Some(cold)) if cold.is_whole || cold.known.get(at.key) => true,
+            _ => self.index.find(at, map_key).is_some() || self.knows_window(at),
+        }
     }
 
     /// Makes sure that the table has all entries of the current key and namespace.
     pub(super) fn fetch_all(&mut self, here: &mut Here<'_>) -> StateResult<()> {
-        let is_windowed = self.index.is_windowed();
-        if self.cold.as_ref().is_none_or(|cold| cold.is_whole || cold.known.get(here.key)) {
+        if self.cold.as_ref().is_none_or(|cold| cold.is_whole || cold.known.get(here.key)) || self.knows_window(here) {
             return Ok(());
         }
         self.load(here, None)?;
-        if let Some(cold) = self.cold.as_mut().filter(|_| !is_windowed) {
-            cold.known.set(here.at.key);
-            cold.large.clear(here.at.key);
+        let window = here.at.namespace.filter(|_| self.index.is_windowed());
+        match (&mut self.cold, window) {
+            (Some(cold), Some(window)) => cold.known_windows.brought_in(here.at.key, window, true),
+            (Some(cold), None) => {
+                cold.known.set(here.at.key);
+                cold.large.clear(here.at.key);
+            }
+            (None, _) => {}
         }
         Ok(())
     }
 
-    fn load(&mut self, here: &mut Here<'_>, map_key: Option<&I::MapKey>) -> StateResult<()> {
+    pub(super) fn load(&mut self, here: &mut Here<'_>, map_key: Option<&I::MapKey>) -> StateResult<()> {
         let (Some(cold), Some(overlay)) = (&self.cold, &mut here.overlay) else { return Ok(()) };
         let namespace = here.at.namespace.filter(|_| self.index.is_windowed());
         let addresses = match map_key {
@@ -189,18 +214,23 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             if let Some(cell) = self.cells.get_mut(row as usize) {
                 let old = std::mem::replace(cell, C::empty());
                 had_entries |= !old.is_empty();
+                if let (false, Some(cold), Some(window)) = (old.is_empty(), &mut self.cold, self.index.namespace(row)) {
+                    cold.stored.insert(window);
+                }
                 self.heap_bytes -= old.heap_bytes();
                 self.entries -= usize::from(!old.is_empty());
                 self.forget_stamp(row);
             }
             if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST) {
                 cold.lists.remove(&row);
+                cold.lists_behind.clear(row);
             }
             self.index.release(row);
         }
         if let Some(cold) = &mut self.cold {
             cold.known.clear(key);
             cold.large.clear(key);
+            cold.known_windows.forget(key);
             cold.is_whole &= !had_entries;
         }
     }

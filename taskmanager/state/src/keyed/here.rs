@@ -24,6 +24,11 @@ impl Deref for Here<'_> {
 }
 
 impl Here<'_> {
+    /// Whether the rows of a batch are at work, not timers.
+    pub(super) fn is_batch(&self) -> bool {
+        self.overlay.as_ref().is_some_and(|overlay| overlay.asked.is_batch())
+    }
+
     /// The same, at another place.
     pub(super) fn with<'b>(&'b mut self, at: &'b At) -> Here<'b> {
         Here { at, keys: self.keys, overlay: self.overlay.as_deref_mut() }

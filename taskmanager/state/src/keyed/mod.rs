@@ -20,6 +20,8 @@ mod error;
 mod frozen;
 pub(crate) mod handles;
 mod here;
+mod known_windows;
+mod list_ends;
 mod overlay;
 mod piece;
 mod restore;

@@ -6,6 +6,7 @@
 
 use crate::cold::{Addresses, Change, ColdError, ColdStateId, Loaded, Opened, Scan, Scope, WriteBack};
 
+use super::cold_windows::AskedWindows;
 use super::error::{StateError, StateName, StateResult};
 use super::warm::Warming;
 use crate::bits::Bits;
@@ -22,12 +23,21 @@ pub(crate) struct Overlay {
     pub(super) hand: u32,
     /// What the store had when the task began, on its way into memory.
     pub(super) warming: Warming,
+    /// The windows that rows ask for.
+    pub(super) asked: AskedWindows,
 }
 
 impl Overlay {
     pub(super) fn new(opened: Opened) -> Self {
         let (live, used) = (Bits::default(), Bits::default());
-        Self { write_back: WriteBack::new(opened), live, used, hand: 0, warming: Warming::default() }
+        Self {
+            write_back: WriteBack::new(opened),
+            live,
+            used,
+            hand: 0,
+            warming: Warming::default(),
+            asked: AskedWindows::default(),
+        }
     }
 
     pub(super) fn load(
@@ -38,6 +48,10 @@ impl Overlay {
         below_max: usize,
     ) -> StateResult<Loaded> {
         self.write_back.store().load(state, addresses, below_max).map_err(|source| failed(name, source))
+    }
+
+    pub(super) fn load_last(&mut self, name: &StateName, state: ColdStateId, addresses: &Addresses) -> StateResult<Loaded> {
+        self.write_back.store().load_last(state, addresses).map_err(|source| failed(name, source))
     }
 
     pub(super) fn scan(&mut self, name: &StateName, state: ColdStateId, scope: Scope) -> StateResult<Scan> {

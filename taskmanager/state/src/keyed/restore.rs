@@ -37,7 +37,7 @@ impl RestoredRows<'_> {
         columns.iter().map(|column| self.column(info, &column.name)).collect()
     }
 
-    fn reader<T: StateType>(&self, info: &TableInfo, columns: &[Column]) -> StateResult<T::Reader> {
+    pub(super) fn reader<T: StateType>(&self, info: &TableInfo, columns: &[Column]) -> StateResult<T::Reader> {
         let arrays = self.columns(info, columns)?;
         let name = columns.first().map_or("", |column| column.name.as_str());
         T::reader(name, &arrays).map_err(|source| Box::new(StateError::Type { name: info.name.clone(), source }))
@@ -66,7 +66,7 @@ impl RestoredRows<'_> {
     }
 
     /// The stamp of each row; none where it was written without a TTL, or where there is none now.
-    fn stamps(&self, info: &TableInfo) -> Vec<i64> {
+    pub(super) fn stamps(&self, info: &TableInfo) -> Vec<i64> {
         let column = self.batch.column_by_name(TTL_COLUMN).filter(|_| info.ttl.is_some());
         let column = column.and_then(|column| column.as_primitive_opt::<TimestampMillisecondType>());
         let known = |stamp: &i64| if *stamp == STAMP_UNKNOWN { UNTOUCHED } else { *stamp };
@@ -74,7 +74,7 @@ impl RestoredRows<'_> {
     }
 
     /// The place of each element in its list; none where the state is no list.
-    fn indexes(&self, info: &TableInfo, is_list: bool) -> StateResult<Vec<i64>> {
+    pub(super) fn indexes(&self, info: &TableInfo, is_list: bool) -> StateResult<Vec<i64>> {
         if !is_list {
             return Ok(Vec::new());
         }

@@ -19,6 +19,9 @@ pub(crate) trait RowIndex: Send + 'static {
     /// Whether a row is a key.
     const BY_KEY: bool;
 
+    /// Whether a key has at most one entry, or one in each window: not for maps.
+    const SINGLE: bool;
+
     /// Bytes of a row, without what is behind pointers.
     const ROW_BYTES: usize;
 
@@ -53,6 +56,7 @@ pub(crate) struct ByKey;
 impl RowIndex for ByKey {
     type MapKey = ();
     const BY_KEY: bool = true;
+    const SINGLE: bool = true;
     const ROW_BYTES: usize = 0;
 
     fn is_windowed(&self) -> bool {
@@ -256,6 +260,7 @@ impl<M: StateType + Hash + Eq> ByEntry<M> {
 impl<M: StateType + Hash + Eq> RowIndex for ByEntry<M> {
     type MapKey = M;
     const BY_KEY: bool = false;
+    const SINGLE: bool = size_of::<M>() == 0;
     const ROW_BYTES: usize = size_of::<Entry<M>>();
 
     fn is_windowed(&self) -> bool {

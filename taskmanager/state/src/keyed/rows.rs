@@ -12,6 +12,7 @@ use super::cell::Cell;
 use super::clock::Clock;
 use super::cold_rows::ColdRows;
 use super::error::StateError;
+use super::list_ends::ListBehind;
 use super::restore::RestoredRows;
 use super::row_index::RowIndex;
 use super::state::TOUCHED_ROWS;
@@ -50,16 +51,20 @@ pub trait StateRows: Send + 'static {
     fn entries_at_once(&self) -> usize;
     /// Whether an entry is a list.
     fn holds_lists(&self) -> bool;
+    /// See `Table::ends_are_enough`.
+    fn ends_are_enough(&mut self) -> bool;
+    /// See `Table::take_ends`.
+    fn take_ends(&mut self, keys: &[u32], loaded: &Loaded) -> Result<(), Box<StateError>>;
+    /// See `Table::lists_behind`.
+    fn lists_behind(&self, keys: Option<&[u32]>, windows: &[Namespace], at: &At) -> Vec<ListBehind>;
+    /// See `Table::take_heads`.
+    fn take_heads(&mut self, lists: &[ListBehind], loaded: &Loaded) -> Result<(), Box<StateError>>;
     /// See `Table::take_keys`.
     fn take_keys(&mut self, keys: &[u32], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>>;
-    /// See `Table::unknown_windows`; none but of states kept per window.
-    fn unknown_windows(&self, _keys: &[u32], _windows: &[Namespace], _at: &At) -> Vec<u32> {
-        Vec::new()
-    }
+    /// See `Table::unknown_windows`.
+    fn unknown_windows(&self, keys: &[u32], windows: &[Namespace], at: &At) -> Vec<u32>;
     /// See `Table::take_windows`.
-    fn take_windows(&mut self, _keys: &[u32], _windows: &[Namespace], _loaded: &Loaded, _at: &At) -> Result<(), Box<StateError>> {
-        Ok(())
-    }
+    fn take_windows(&mut self, keys: &[u32], windows: &[Namespace], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>>;
     /// See `Table::take_scanned`.
     fn take_scanned(&mut self, rows: &RestoredRows<'_>, at: &At, absent: &mut Bits) -> Result<(), Box<StateError>>;
     /// See `Table::freeze_dirty`.
@@ -159,8 +164,32 @@ impl<I: RowIndex, C: Cell> StateRows for Table<I, C> {
         C::IS_LIST
     }
 
+    fn ends_are_enough(&mut self) -> bool {
+        Table::ends_are_enough(self)
+    }
+
+    fn take_ends(&mut self, keys: &[u32], loaded: &Loaded) -> Result<(), Box<StateError>> {
+        Table::take_ends(self, keys, loaded)
+    }
+
+    fn lists_behind(&self, keys: Option<&[u32]>, windows: &[Namespace], at: &At) -> Vec<ListBehind> {
+        Table::lists_behind(self, keys, windows, at)
+    }
+
+    fn take_heads(&mut self, lists: &[ListBehind], loaded: &Loaded) -> Result<(), Box<StateError>> {
+        Table::take_heads(self, lists, loaded)
+    }
+
     fn take_keys(&mut self, keys: &[u32], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>> {
         Table::take_keys(self, keys, loaded, at)
+    }
+
+    fn unknown_windows(&self, keys: &[u32], windows: &[Namespace], at: &At) -> Vec<u32> {
+        Table::unknown_windows(self, keys, windows, at)
+    }
+
+    fn take_windows(&mut self, keys: &[u32], windows: &[Namespace], loaded: &Loaded, at: &At) -> Result<(), Box<StateError>> {
+        Table::take_windows(self, keys, windows, loaded, at)
     }
 
     fn take_scanned(&mut self, rows: &RestoredRows<'_>, at: &At, absent: &mut Bits) -> Result<(), Box<StateError>> {

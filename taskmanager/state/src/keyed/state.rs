@@ -30,7 +30,7 @@ pub(super) const SAVED_ROWS_MAX: usize = 8192;
 pub(super) const TOUCHED_ROWS: usize = 256;
 
 /// Rows of each state with a time to live that are looked at after a batch.
-pub(super) const CLEANED_ROWS: usize = 256;
+const CLEANED_ROWS: usize = 256;
 
 /// Whose state it is.
 #[derive(Debug, Clone)]
@@ -113,7 +113,8 @@ impl KeyedState {
         ids.clear();
         self.intern(keys, rows, &mut ids);
         self.at.key = NO_KEY;
-        let loaded = if self.overlay.is_some() { self.load_keys(&ids) } else { Ok(()) };
+        let loaded =
+            if self.overlay.is_some() { self.load_keys(&ids, true).and_then(|()| self.load_asked_windows(&ids)) } else { Ok(()) };
         self.ids = ids;
         loaded
     }
@@ -180,6 +181,9 @@ impl KeyedState {
     #[inline]
     pub fn set_namespace(&mut self, namespace: Option<Namespace>) {
         self.at.namespace = namespace;
+        if let (Some(overlay), Some(window)) = (&mut self.overlay, namespace) {
+            overlay.asked.count(window);
+        }
     }
 
     /// Which window's values the handles of windowed states mean.
@@ -204,7 +208,7 @@ impl KeyedState {
     ///
     /// Contract: keys that have timers.
     pub fn fetch(&mut self, ids: &[u32]) -> StateResult<()> {
-        if self.overlay.is_some() { self.load_keys(ids) } else { Ok(()) }
+        if self.overlay.is_some() { self.load_keys(ids, false) } else { Ok(()) }
     }
 
     /// These keys may have nothing any more: their timers have fired. The next `finish_batch` looks at them.
@@ -221,16 +225,18 @@ impl KeyedState {
         if self.overlay.is_some() {
             return self.finish_cold_batch(has_timers);
         }
-        for BoundState { state, .. } in &mut self.states {
-            let rows = state.rows_mut();
-            if rows.info().ttl.is_some() {
-                rows.clean(&self.at, CLEANED_ROWS);
-            }
-            rows.drain_emptied(&mut self.doubtful);
-        }
+        self.clean();
+        self.states.iter_mut().for_each(|bound| bound.state.rows_mut().drain_emptied(&mut self.doubtful));
         self.forget_keys(has_timers)?;
         self.each_state(|rows, keys| rows.flush_saved(keys, SAVED_ROWS_MAX))?;
         self.charge()
+    }
+
+    /// Removes some of what has expired from memory.
+    pub(super) fn clean(&mut self) {
+        for BoundState { state, .. } in self.states.iter_mut().filter(|bound| bound.state.rows().info().ttl.is_some()) {
+            state.rows_mut().clean(&self.at, CLEANED_ROWS);
+        }
     }
 
     /// Forgets those keys that came or lost something and have nothing now.

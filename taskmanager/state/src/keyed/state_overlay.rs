@@ -13,9 +13,10 @@ use crate::rows::Rows;
 
 use super::cold_rows::ColdRows;
 use super::error::StateResult;
-use super::overlay::{failed, store_failed};
+use super::overlay::{Overlay, failed, store_failed};
 use super::restore::RestoredRows;
-use super::state::{CLEANED_ROWS, KeyedState, SAVED_ROWS_MAX};
+use super::rows::StateRows;
+use super::state::{KeyedState, SAVED_ROWS_MAX};
 use super::table::TableInfo;
 use crate::bits::Bits;
 
@@ -33,6 +34,29 @@ const MAPS_PART: usize = 16;
 
 /// Items that are sent after a batch while memory is short.
 const SENT_ITEMS: usize = 16_384;
+
+/// How much of a state comes in by one read, and until when: maps some at a time, and only while there is room for them.
+pub(super) struct AtOnce {
+    is_map: bool,
+    is_short: bool,
+    rows: usize,
+    bytes_max: usize,
+}
+
+impl AtOnce {
+    pub(super) fn of(rows: &dyn StateRows, overlay: &Overlay, is_short: bool) -> Self {
+        let room = overlay.write_back.share_bytes() / MAPS_PART;
+        let is_map = rows.entries_at_once() != usize::MAX;
+        let at_once = if is_map { (room / MAP_BYTES).clamp(64, 8192) } else { usize::MAX };
+        Self { is_map, is_short, rows: at_once, bytes_max: rows.memory_bytes() + room }
+    }
+
+    /// The next that come in, and those behind them; none where all are in, or there is no room.
+    pub(super) fn next<'a>(&self, rows: &dyn StateRows, left: &'a [u32]) -> Option<(&'a [u32], &'a [u32])> {
+        let has_room = !self.is_map || !self.is_short && rows.memory_bytes() <= self.bytes_max;
+        (!left.is_empty() && has_room).then(|| left.split_at(left.len().min(self.rows)))
+    }
+}
 
 impl KeyedState {
     /// Opens the states that were bound since the last call.
@@ -53,45 +77,55 @@ impl KeyedState {
             let state = opened.map_err(|source| failed(name, source))?;
             let restored = overlay.scan(name, state, Scope { groups, within: Within::Any })?.next();
             let restored = restored.transpose().map_err(|source| failed(name, source))?;
-            rows.put_cold(ColdRows::new(state, restored.is_none()));
+            let mut cold = ColdRows::new(state, restored.is_none());
+            if restored.is_some() && schema.windowed {
+                let windows = overlay.write_back.store().namespaces(state, groups);
+                windows
+                    .map_err(|source| failed(name, source))?
+                    .into_iter()
+                    .flatten()
+                    .for_each(|window| cold.stored.insert(window));
+            }
+            rows.put_cold(cold);
         }
         Ok(())
     }
 
     /// Brings in what the store has of these keys in states without windows: values, lists, and maps that are not too large. It
     /// takes one sorted read a state; where memory is short, or maps take more room than they should, the rest comes in entry by entry.
-    pub(super) fn load_keys(&mut self, ids: &[u32]) -> StateResult<()> {
+    /// Lists that the last batch only added to come in by their ends where a batch `is_begun`.
+    pub(super) fn load_keys(&mut self, ids: &[u32], is_begun: bool) -> StateResult<()> {
         self.open_cold()?;
         let is_short = self.is_short();
         let Self { overlay: Some(overlay), states, keys, at, arrived, .. } = self else { return Ok(()) };
         arrived.drain(..).for_each(|key| overlay.live.set_one(key));
         ids.iter().for_each(|key| overlay.used.set_one(*key));
-        let mut unknown = Vec::new();
+        let (mut unknown, mut by_ends) = (Vec::new(), Vec::with_capacity(states.len()));
         for bound in states {
             let rows = bound.state.rows_mut();
+            let ends = is_begun && rows.ends_are_enough();
+            by_ends.push(ends);
             unknown.clear();
             rows.drain_unknown(ids, &mut unknown);
             let Some(state) = rows.cold_state().filter(|_| !unknown.is_empty()) else { continue };
-            let (before, room) = (rows.memory_bytes(), overlay.write_back.share_bytes() / MAPS_PART);
-            let below_max = rows.entries_at_once();
-            // Maps come in some at a time, and only while there is room for them.
-            let is_map = below_max != usize::MAX;
-            let at_once = if is_map { (room / MAP_BYTES).clamp(64, 8192) } else { unknown.len() };
+            let at_once = AtOnce::of(rows, overlay, is_short);
             let mut left = &unknown[..];
-            while !left.is_empty() {
-                if is_map && (is_short || rows.memory_bytes() > before + room) {
-                    rows.forget_known(left);
-                    break;
-                }
-                let (some, behind) = left.split_at(left.len().min(at_once));
+            while let Some((some, behind)) = at_once.next(rows, left) {
                 let columns = keys.keys(Rows::Ids(some));
                 let addresses = Addresses { keys: columns, namespace: None, below: Vec::new(), rows: some.len() };
-                let loaded = overlay.load(&rows.info().name, state, &addresses, below_max)?;
-                rows.take_keys(some, &loaded, at)?;
+                if ends {
+                    let loaded = overlay.load_last(&rows.info().name, state, &addresses)?;
+                    rows.take_ends(some, &loaded)?;
+                } else {
+                    let loaded = overlay.load(&rows.info().name, state, &addresses, rows.entries_at_once())?;
+                    rows.take_keys(some, &loaded, at)?;
+                }
                 left = behind;
             }
+            rows.forget_known(left);
         }
-        Ok(())
+        let mut whole = (0..).zip(by_ends).filter(|(_, ends)| !ends);
+        whole.try_for_each(|(state, _)| self.load_heads_of(state, Some(ids), &[]))
     }
 
     /// Brings in everything that the store has of a state in these key groups.
@@ -109,7 +143,7 @@ impl KeyedState {
             let batch = batch.map_err(|source| failed(&info.name, source))?;
             self.take_scanned(id.0, &batch, &mut absent)?;
         }
-        Ok(())
+        self.load_heads_of(id.0, None, &[])
     }
 
     /// Takes a batch of a scan of a state in, but for what its table knows better; `absent` is kept from one batch to the next.
@@ -128,10 +162,12 @@ impl KeyedState {
 
     /// Ends a batch: sends what is due, lets clean keys go where memory is short.
     pub(super) fn finish_cold_batch(&mut self, has_timers: impl Fn(u32) -> bool) -> StateResult<()> {
+        self.overlay.iter_mut().for_each(|overlay| overlay.asked.end_batch());
         // Keys without anything go with those that were not used lately.
         self.doubtful.clear();
         let phase = self.look()?;
-        self.expire_cold(phase);
+        self.clean();
+        self.expire_cold();
         match phase {
             Phase::Idle if self.is_short() => {
                 self.make_room(has_timers);
@@ -148,16 +184,12 @@ impl KeyedState {
         Ok(())
     }
 
-    /// Removes some of what has expired from memory, and lets the store remove the rest whenever it comes past it: not before a
-    /// snapshot is taken, in which everything is that had not expired at its barrier.
-    fn expire_cold(&mut self, phase: Phase) {
+    /// Tells the store what has expired, which leaves it out of snapshots and drops it whenever it comes past it.
+    pub(super) fn expire_cold(&mut self) {
         let Self { overlay: Some(overlay), states, at, .. } = self else { return };
-        for bound in states {
-            let rows = bound.state.rows_mut();
+        for rows in states.iter().map(|bound| bound.state.rows()) {
             let Some(ttl) = rows.info().ttl else { continue };
-            rows.clean(at, CLEANED_ROWS);
-            let now = at.clock.known(ttl.time).filter(|_| phase == Phase::Idle);
-            let expired_until_ms = now.and_then(|now| ttl.expired_up_to(now));
+            let expired_until_ms = at.clock.known(ttl.time).and_then(|now| ttl.expired_up_to(now));
             if let (Some(state), Some(expired_until_ms)) = (rows.cold_state(), expired_until_ms) {
                 overlay.write_back.store().expire(state, ColdExpiry { expired_until_ms });
             }

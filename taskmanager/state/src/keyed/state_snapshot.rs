@@ -14,7 +14,7 @@ use levada_common::types::Column;
 use crate::cold::{Change, Phase};
 use crate::descriptor::StateId;
 use crate::format::KEY_PREFIX;
-use crate::row_codec::{STAMP_UNKNOWN, TTL_COLUMN};
+use crate::row_codec::{NAMESPACE_COLUMN, Namespaces, STAMP_UNKNOWN, TTL_COLUMN};
 use crate::snapshot::{Contents, StateMeta, StatePart, pieces};
 
 use super::error::{StateError, StateName, StateResult};
@@ -106,6 +106,7 @@ impl KeyedState {
         if self.overlay.as_ref().is_some_and(|overlay| overlay.write_back.phase() == Phase::Sending { snapshot: true }) {
             self.send_all()?;
         }
+        self.expire_cold();
         let Some(overlay) = &mut self.overlay else { return Ok(Vec::new()) };
         let database = overlay.write_back.begin_snapshot();
         self.freeze_dirty();
@@ -125,7 +126,12 @@ impl KeyedState {
             let (batch, _) = self.own_rows(name, batch)?;
             let rows = self.states[id.0].state.rows_mut();
             let upserts = Some(stored(rows.info(), &batch)?);
-            rows.cold().into_iter().for_each(|cold| cold.is_whole = false);
+            if let Some(cold) = rows.cold() {
+                cold.is_whole = false;
+                let windows = upserts.as_ref().and_then(|rows| rows.column_by_name(NAMESPACE_COLUMN)).map(Namespaces::of);
+                let of_rows = windows.iter().flat_map(|windows| (0..batch.num_rows()).filter_map(|row| windows.get(row)));
+                of_rows.for_each(|window| cold.stored.insert(window));
+            }
             let (Some(state), Some(overlay)) = (rows.cold_state(), &mut self.overlay) else { continue };
             overlay.change(name, state, vec![Change { deletes: None, upserts }])?;
             if !overlay.write_back.takes_more().map_err(store_failed)? {

@@ -18,6 +18,22 @@ pub(super) struct StoredList {
 }
 
 impl StoredList {
+    /// Of a list without elements in memory: those that are added get the places from `next` on, behind what the store has.
+    pub(super) fn behind(next: i64) -> Self {
+        Self { first: next, ..Self::default() }
+    }
+
+    /// Elements came in before the first one, which the store has at these places.
+    pub(super) fn preceded(&mut self, places: &[i64]) {
+        let Some(first) = places.first() else { return };
+        let is_contiguous = places.iter().zip(*first..).all(|(place, expected)| *place == expected);
+        *self = match is_contiguous && first + places.len() as i64 == self.first {
+            true => Self { first: *first, len: places.len() + self.len, ..*self },
+            // Some between have expired and are gone. A list with holes is written anew when it changes.
+            false => Self { others: true, ..Self::default() },
+        };
+    }
+
     /// Element `item` of the list came out of the store, where it stood at `place`.
     ///
     /// Contract: elements come in order.
@@ -116,6 +132,19 @@ mod tests {
         list.loaded(3, 9);
         list.loaded(4, 10);
         assert_eq!(list, StoredList { others: true, ..StoredList::default() });
+    }
+
+    #[test]
+    fn what_the_store_has_before_the_end_of_a_list_counts_once_it_is_there() {
+        let mut list = StoredList::behind(7);
+        list.sent(7, 2);
+        list.preceded(&[5, 6]);
+        assert_eq!(list, StoredList { first: 5, len: 4, ..StoredList::default() });
+        for holes in [[3, 6], [4, 5]] {
+            let mut list = StoredList::behind(7);
+            list.preceded(&holes);
+            assert_eq!(list, StoredList { others: true, ..StoredList::default() });
+        }
     }
 
     #[test]

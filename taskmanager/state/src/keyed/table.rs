@@ -249,7 +249,8 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     fn forget_stored(&mut self, row: u32) {
         let is_sending = self.frozen.is_running();
         if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST) {
-            cold.list(row).emptied(is_sending);
+            let is_behind = cold.lists_behind.take(row);
+            cold.list(row).emptied(is_sending || is_behind);
         }
     }
 

@@ -52,6 +52,10 @@ struct MemoryState {
     name: String,
     layout: RowLayout,
     entries: Entries,
+    /// The last touch of what has expired, and goes when no snapshot is under way.
+    expired_until_ms: Option<i64>,
+    /// The same at the barrier of the snapshot that is under way.
+    expired_at_barrier_ms: Option<i64>,
 }
 
 impl MemoryColdStore {
@@ -121,6 +125,40 @@ impl MemoryColdStore {
         self.written = self.written.max(seal);
     }
 
+    fn drop_expired(&mut self, until_ms: fn(&MemoryState) -> Option<i64>) {
+        for state in self.states.iter_mut().filter(|state| state.layout.schema().ttl.is_some()) {
+            state.drop_expired(until_ms(state));
+        }
+    }
+
+    fn look_up(
+        &mut self,
+        state: ColdStateId,
+        addresses: &Addresses,
+        below_max: usize,
+        only_last: bool,
+    ) -> Result<Loaded, ColdError> {
+        let (mut keys, mut known) = (RowBytes::new(), Vec::new());
+        let found = self.state(state);
+        found.layout.write_keys(addresses, &mut keys, &mut known).map_err(|source| self.layout_error(state, source))?;
+        let mut order = keys.in_order();
+        order.dedup_by(|left, right| keys.get(*left as usize) == keys.get(*right as usize));
+        let (mut reader, mut positions, mut cut) = (RowReader::below(&found.layout), Vec::new(), Vec::new());
+        for position in order {
+            let below: Vec<_> = found.below(keys.get(position as usize)).collect();
+            let from = if only_last { below.len().saturating_sub(1) } else { 0 };
+            for (key, value) in below[from..].iter().take(below_max) {
+                reader.push(known[position as usize] as usize, key, value).expect("the store wrote it");
+                positions.push(position);
+            }
+            cut.extend((below.len() > below_max).then_some(position));
+        }
+        self.metrics.loads += 1;
+        self.metrics.reads += keys.len() as u64;
+        self.metrics.hits += positions.len() as u64;
+        Ok(Loaded { positions, rows: reader.finish(), cut })
+    }
+
     fn layout_error(&self, state: ColdStateId, source: crate::row_codec::LayoutError) -> ColdError {
         ColdError::Layout { uid: self.uid.clone(), state: self.state(state).name.clone(), source }
     }
@@ -150,6 +188,10 @@ impl MemoryState {
             written += keys.len() as u64;
         }
         written
+    }
+
+    fn drop_expired(&mut self, until: Option<i64>) {
+        self.entries.retain(|_, value| RowLayout::touched_at(value).is_none_or(|at| until.is_none_or(|until| at > until)));
     }
 
     fn below<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
@@ -186,7 +228,7 @@ impl ColdStore for MemoryColdStore {
             return Ok(ColdStateId(place as u32));
         }
         let entries = self.restored_entries(name, schema, touched_at_ms)?;
-        self.states.push(MemoryState { name: name.into(), layout, entries });
+        self.states.push(MemoryState { name: name.into(), layout, entries, expired_until_ms: None, expired_at_barrier_ms: None });
         Ok(ColdStateId(self.states.len() as u32 - 1))
     }
 
@@ -195,27 +237,11 @@ impl ColdStore for MemoryColdStore {
     }
 
     fn load(&mut self, state: ColdStateId, addresses: &Addresses, below_max: usize) -> Result<Loaded, ColdError> {
-        let (mut keys, mut known) = (RowBytes::new(), Vec::new());
-        let found = self.state(state);
-        found.layout.write_keys(addresses, &mut keys, &mut known).map_err(|source| self.layout_error(state, source))?;
-        let mut order: Vec<usize> = (0..keys.len()).collect();
-        order.sort_by(|left, right| keys.get(*left).cmp(keys.get(*right)));
-        order.dedup_by(|left, right| keys.get(*left) == keys.get(*right));
-        let (mut reader, mut positions, mut cut) = (RowReader::below(&found.layout), Vec::new(), Vec::new());
-        for position in order {
-            for (number, (key, value)) in found.below(keys.get(position)).enumerate() {
-                if number == below_max {
-                    cut.push(position as u32);
-                    break;
-                }
-                reader.push(known[position] as usize, key, value).expect("the store wrote it");
-                positions.push(position as u32);
-            }
-        }
-        self.metrics.loads += 1;
-        self.metrics.reads += keys.len() as u64;
-        self.metrics.hits += positions.len() as u64;
-        Ok(Loaded { positions, rows: reader.finish(), cut })
+        self.look_up(state, addresses, below_max, false)
+    }
+
+    fn load_last(&mut self, state: ColdStateId, addresses: &Addresses) -> Result<Loaded, ColdError> {
+        self.look_up(state, addresses, usize::MAX, true)
     }
 
     fn scan(&mut self, state: ColdStateId, scope: Scope) -> Result<Scan, ColdError> {
@@ -275,6 +301,7 @@ impl ColdStore for MemoryColdStore {
     }
 
     fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot> {
+        self.states.iter_mut().for_each(|state| state.expired_at_barrier_ms = state.expired_until_ms);
         let snapshot = Arc::new(MemorySnapshot::new(self.uid.clone()));
         self.snapshot = Some(Arc::clone(&snapshot));
         snapshot
@@ -284,20 +311,26 @@ impl ColdStore for MemoryColdStore {
         let seal = self.seal();
         self.write(seal);
         if let Some(snapshot) = self.snapshot.take() {
+            self.drop_expired(|state| state.expired_at_barrier_ms);
             snapshot.settle(Taken::States(self.states.clone()));
+            self.drop_expired(|state| state.expired_until_ms);
         }
     }
 
     fn abandon_snapshot(&mut self) {
         if let Some(snapshot) = self.snapshot.take() {
             snapshot.settle(Taken::Abandoned);
+            self.drop_expired(|state| state.expired_until_ms);
         }
     }
 
     fn expire(&mut self, state: ColdStateId, expiry: ColdExpiry) {
         let state = &mut self.states[state.0 as usize];
         if state.layout.schema().ttl.is_some() {
-            state.entries.retain(|_, value| RowLayout::touched_at(value).is_none_or(|at| at > expiry.expired_until_ms));
+            state.expired_until_ms = state.expired_until_ms.max(Some(expiry.expired_until_ms));
+            if self.snapshot.is_none() {
+                state.drop_expired(state.expired_until_ms);
+            }
         }
     }
 

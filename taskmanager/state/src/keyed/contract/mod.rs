@@ -217,11 +217,10 @@ impl Running {
         let mut last: Option<(Address, i64)> = None;
         for ((address, index), item) in items {
             let expected = last.filter(|(before, _)| *before == address).map_or(0, |(_, index)| index + 1);
-            // A database may have dropped some that have expired.
+            // Places of those that have expired are left out.
             assert!(index == expected || index > expected && ttl_of(address.state).is_some(), "elements of a list are all there");
             last = Some((address.clone(), index));
-            // It may still have some.
-            item.into_iter().for_each(|item| found.entry(address.clone()).or_default().push(item));
+            found.entry(address.clone()).or_default().push(item);
         }
         assert_same(&found, &self.model.dump(ttl_of, &self.clock), &format!("snapshot {}", self.checkpoint.0));
         (batches, found)
@@ -262,8 +261,8 @@ fn key_of(state: &KeyedState, key: u32) -> Option<i64> {
     column.as_primitive::<Int64Type>().iter().next().flatten()
 }
 
-/// Adds the items of a piece, each with its place in its list; `None` for one that has expired.
-fn collect(state: &str, piece: &RecordBatch, clock: &Clock, items: &mut BTreeMap<(Address, i64), Option<String>>) {
+/// Adds the items of a piece, each with its place in its list. None has expired.
+fn collect(state: &str, piece: &RecordBatch, clock: &Clock, items: &mut BTreeMap<(Address, i64), String>) {
     let column = |name: &str| piece.column_by_name(name);
     let keys = column(&format!("{KEY_PREFIX}k")).expect("the key's column").as_primitive::<Int64Type>().clone();
     let named = |prefix: &str| -> Vec<ArrayRef> {
@@ -289,7 +288,8 @@ fn collect(state: &str, piece: &RecordBatch, clock: &Clock, items: &mut BTreeMap
         let address = Address { state: name_of(state), key, namespace, map_key: text(&map_keys, row) };
         let stamp = column(TTL_COLUMN).map(|stamps| stamps.as_primitive::<TimestampMillisecondType>().value(row));
         let expired = ttl_of(state).zip(stamp).is_some_and(|(ttl, stamp)| ttl.is_expired(stamp, clock.now(ttl.time)));
-        let before = items.insert((address, index), (!expired).then(|| text(&values, row)));
+        assert!(!expired, "an entry of state \"{state}\" with stamp {stamp:?} has expired at {clock:?}");
+        let before = items.insert((address, index), text(&values, row));
         assert_eq!(before, None, "an entry is in one row");
     }
 }

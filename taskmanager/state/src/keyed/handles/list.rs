@@ -40,14 +40,14 @@ impl<T: StateType> ListState<T> {
     #[inline]
     pub fn add(self, state: &mut KeyedState, element: T) -> StateResult<()> {
         let (state, mut at) = state.open::<Rows<T>>(self.id())?;
-        state.rows.fetch(&mut at)?;
+        state.rows.fetch_end(&mut at)?;
         state.rows.append(&at, element)
     }
 
     /// Adds elements behind the others.
     pub fn add_all(self, state: &mut KeyedState, elements: impl IntoIterator<Item = T>) -> StateResult<()> {
         let (state, mut at) = state.open::<Rows<T>>(self.id())?;
-        state.rows.fetch(&mut at)?;
+        state.rows.fetch_end(&mut at)?;
         elements.into_iter().try_for_each(|element| state.rows.append(&at, element))
     }
 
@@ -77,7 +77,7 @@ impl<T: StateType> ListState<T> {
     pub fn merge_namespaces(self, state: &mut KeyedState, into: Namespace, from: &[Namespace]) -> StateResult<()> {
         let (state, mut at) = state.open::<Rows<T>>(self.id())?;
         let into_at = At { namespace: Some(into), ..*at };
-        state.rows.fetch(&mut at.with(&into_at))?;
+        state.rows.fetch_end(&mut at.with(&into_at))?;
         for namespace in from.iter().filter(|namespace| **namespace != into) {
             let from_at = At { namespace: Some(*namespace), ..*at };
             state.rows.fetch(&mut at.with(&from_at))?;

@@ -291,20 +291,26 @@ fn once_all_that_was_restored_is_in_memory_new_keys_ask_for_nothing() {
 
 #[test]
 fn the_windows_of_timers_come_in_by_one_read() {
-    let (mut state, forget) = before_a_store_without_room();
-    let sum = ValueStateDescriptor::<i64>::new("sum").per_window().bind(&mut state).expect("bound");
-    let rows = ListStateDescriptor::<i64>::new("rows").per_window().bind(&mut state).expect("bound");
+    let bind = |state: &mut KeyedState| {
+        let sum = ValueStateDescriptor::<i64>::new("sum").per_window().bind(state).expect("bound");
+        let rows = ListStateDescriptor::<i64>::new("rows").per_window().bind(state).expect("bound");
+        (sum, rows, MapStateDescriptor::<i64, i64>::new("seen").per_window().bind(state).expect("bound"))
+    };
+    let mut before = before_a_store(64 << 20);
+    let (sum, rows, seen) = bind(&mut before);
     let (words, window, other) = (words(500), super::window(0, 10), super::window(5, 15));
-    batch(&mut state, &words, |state| {
+    batch(&mut before, &words, |state| {
         state.set_namespace(Some(window));
         sum.set(state, 7).expect("set");
         rows.add_all(state, [1, 2, 3]).expect("added");
+        seen.put_all(state, [(1, 10), (2, 20)]).expect("put");
     });
-    forget(&mut state);
-    let before = state.store_metrics().expect("a store");
+    let mut state = restored(&mut before, 64 << 20);
+    let (sum, rows, seen) = bind(&mut state);
     // Timers keep the ids of their keys; here the batch does.
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
     super::enter(&mut state, &texts);
+    let before = state.store_metrics().expect("a store");
     let ids = state.ids().to_vec();
     let windows: Vec<_> = (0..ids.len()).map(|row| if row % 2 == 0 { window } else { other }).collect();
     state.fetch_windows(&ids, &windows).expect("fetched");
@@ -314,8 +320,92 @@ fn the_windows_of_timers_come_in_by_one_read() {
         let expected = (*at == window).then_some(7);
         assert_eq!(sum.get(&mut state).expect("read").copied(), expected);
         assert_eq!(rows.get(&mut state).expect("read").len(), if expected.is_some() { 3 } else { 0 });
+        assert_eq!(seen.get(&mut state, &2).expect("read").copied(), expected.map(|_| 20));
+        assert_eq!(seen.get(&mut state, &3).expect("read"), None);
+        assert_eq!(seen.iter(&mut state).expect("read").count(), if expected.is_some() { 2 } else { 0 });
     }
     let after = state.store_metrics().expect("a store");
-    assert_eq!((after.loads - before.loads, after.reads - before.reads, after.hits - before.hits), (2, 1_000, 1_000));
+    // Of the other window the store has nothing, which is known.
+    assert_eq!((after.loads - before.loads, after.reads - before.reads, after.hits - before.hits), (3, 750, 1_500));
     state.finish_batch(|_| false).expect("the batch ends");
+}
+
+#[test]
+fn the_window_that_most_rows_ask_for_comes_in_with_the_next_batch() {
+    let bind = |state: &mut KeyedState| {
+        let sum = ValueStateDescriptor::<i64>::new("sum").per_window().bind(state).expect("bound");
+        (sum, MapStateDescriptor::<i64, i64>::new("seen").per_window().bind(state).expect("bound"))
+    };
+    let mut before = before_a_store(64 << 20);
+    let (sum, seen) = bind(&mut before);
+    let (words, window, next) = (words(1_000), super::window(0, 10), super::window(10, 20));
+    batch(&mut before, &words, |state| {
+        state.set_namespace(Some(window));
+        sum.set(state, 7).expect("set");
+        seen.put(state, &1, 1).expect("put");
+    });
+    let mut state = restored(&mut before, 64 << 20);
+    let (sum, seen) = bind(&mut state);
+    let texts: Vec<&str> = words.iter().map(String::as_str).collect();
+    let loads_of = |state: &mut KeyedState, words: &[&str], window, expected: Option<i64>| {
+        let before = state.store_metrics().expect("a store").loads;
+        each(state, words, |state| {
+            state.set_namespace(Some(window));
+            assert_eq!(sum.get(state).expect("read").copied(), expected);
+            assert_eq!(seen.get(state, &1).expect("read").copied(), expected.map(|_| 1));
+        });
+        state.store_metrics().expect("a store").loads - before
+    };
+    assert_eq!(loads_of(&mut state, &texts[..500], window, Some(7)), 1_000, "nobody knew");
+    assert_eq!(loads_of(&mut state, &texts[500..900], window, Some(7)), 2);
+    assert_eq!(loads_of(&mut state, &texts[900..], next, None), 2, "of a new window the store has nothing");
+    assert_eq!(loads_of(&mut state, &texts[..100], next, None), 0);
+}
+
+#[test]
+fn a_list_that_is_only_added_to_is_not_read() {
+    let (mut state, forget) = before_a_store_without_room();
+    let lines = ListStateDescriptor::<i64>::new("lines").bind(&mut state).expect("bound");
+    let rows = ListStateDescriptor::<i64>::new("rows").per_window().bind(&mut state).expect("bound");
+    let (words, window) = (words(100), super::window(0, 10));
+    let add = |state: &mut KeyedState, numbers: std::ops::Range<i64>| {
+        batch(state, &words, |state| {
+            lines.add_all(state, numbers.clone()).expect("added");
+            state.set_namespace(Some(window));
+            rows.add_all(state, numbers.clone()).expect("added");
+        });
+        forget(state);
+    };
+    add(&mut state, 0..1_000);
+    for round in 0..3 {
+        let before = state.store_metrics().expect("a store");
+        add(&mut state, 1_000 + round..1_001 + round);
+        let after = state.store_metrics().expect("a store");
+        assert_eq!((after.hits - before.hits, after.writes - before.writes), (200, 200), "the last of each list is found");
+    }
+    // Timers bring in the rest, of what is added meanwhile too.
+    let texts: Vec<&str> = words.iter().map(String::as_str).collect();
+    super::enter(&mut state, &texts);
+    let ids = state.ids().to_vec();
+    for id in &ids {
+        state.set_current(*id);
+        lines.add(&mut state, 1_003).expect("added");
+        state.set_namespace(Some(window));
+        rows.add(&mut state, 1_003).expect("added");
+    }
+    let before = state.store_metrics().expect("a store").loads;
+    state.fetch_windows(&ids, &vec![window; ids.len()]).expect("fetched");
+    for id in &ids {
+        state.set_current(*id);
+        assert!(lines.get(&mut state).expect("read").iter().copied().eq(0..1_004));
+        state.set_namespace(Some(window));
+        assert!(rows.get(&mut state).expect("read").iter().copied().eq(0..1_004));
+    }
+    assert_eq!(state.store_metrics().expect("a store").loads - before, 2);
+    state.finish_batch(|_| false).expect("the batch ends");
+    forget(&mut state);
+    // Where they were asked for they come in whole with the next batch.
+    let before = state.store_metrics().expect("a store").loads;
+    batch(&mut state, &words, |state| assert_eq!(lines.get(state).expect("read").len(), 1_004));
+    assert_eq!(state.store_metrics().expect("a store").loads - before, 1);
 }
