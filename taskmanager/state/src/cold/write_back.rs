@@ -135,6 +135,12 @@ impl WriteBack {
         held_bytes + self.pending_bytes() > share - share / 4
     }
 
+    /// Whether tables that hold so many bytes are about to have no room for more rows.
+    pub fn is_nearly_full(&self, held_bytes: usize) -> bool {
+        let share = self.share.bytes();
+        held_bytes + self.pending_bytes() > share - share / 8
+    }
+
     /// Bytes that tables should hold after something has gone.
     pub fn target_bytes(&self) -> usize {
         let share = self.share.bytes();

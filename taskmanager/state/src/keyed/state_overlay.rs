@@ -20,8 +20,11 @@ use super::state::{KeyedState, SAVED_ROWS_MAX};
 use super::table::TableInfo;
 use crate::bits::Bits;
 
-/// Keys that are looked at after a batch, at most, to find some that may go.
-const LOOKS_MAX: usize = 65_536;
+/// Keys that are looked at after a batch, at most, to find some that may go. Tests have small overlays that are large.
+const LOOKS_MAX: usize = if cfg!(test) { 2_048 } else { 65_536 };
+
+/// Of so many keys that were looked at one has to be clean and used lately for others to be looked at before a generation begins.
+const SPARED_PART: usize = 4;
 
 /// Keys that are looked at between two looks at the memory.
 const LOOKS_AT_ONCE: usize = 256;
@@ -170,8 +173,9 @@ impl KeyedState {
         self.expire_cold();
         match phase {
             Phase::Idle if self.is_short() => {
-                self.make_room(has_timers);
-                if self.is_short() {
+                // A small generation costs as much of compaction as a large one.
+                let more_may_go = self.make_room(has_timers) && !self.is_nearly_full();
+                if self.is_short() && !more_may_go {
                     self.begin_generation();
                 }
             }
@@ -223,30 +227,41 @@ impl KeyedState {
         self.memory_bytes().saturating_sub(idle - idle.min(share_bytes / 4))
     }
 
+    /// Whether the next batches may not find room.
+    fn is_nearly_full(&self) -> bool {
+        self.overlay.as_ref().is_some_and(|overlay| overlay.write_back.is_nearly_full(self.held_bytes()))
+    }
+
     pub(super) fn is_short(&self) -> bool {
         self.overlay.as_ref().is_some_and(|overlay| overlay.write_back.is_short(self.held_bytes()))
     }
 
-    /// Lets keys go that are clean and were not used lately, until there is room for some batches or enough were looked at.
-    fn make_room(&mut self, has_timers: impl Fn(u32) -> bool) {
+    /// Lets keys go that are clean and were not used lately, until there is room for some batches or enough were looked at. Answers
+    /// whether many more are clean, and go when they are looked at again.
+    fn make_room(&mut self, has_timers: impl Fn(u32) -> bool) -> bool {
         let target_bytes = self.overlay.as_ref().map_or(usize::MAX, |overlay| overlay.write_back.target_bytes());
-        let mut looks = LOOKS_MAX.min(self.keys.len() * 2);
-        while looks > 0 && self.held_bytes() > target_bytes {
-            let now = looks.min(LOOKS_AT_ONCE);
-            looks -= now;
-            (0..now).for_each(|_| self.look_at_next_key(&has_timers));
+        let looks = LOOKS_MAX.min(self.keys.len() * 2);
+        let (mut looked, mut spared) = (0, 0);
+        while looked < looks && self.held_bytes() > target_bytes {
+            let now = LOOKS_AT_ONCE.min(looks - looked);
+            looked += now;
+            spared += (0..now).filter(|_| self.look_at_next_key(&has_timers)).count();
         }
+        spared * SPARED_PART >= looked
     }
 
-    /// Lets the next key go if it is clean and was not used since it was looked at last; one with timers keeps its id, as the key without columns does.
-    fn look_at_next_key(&mut self, has_timers: &impl Fn(u32) -> bool) {
-        let Self { overlay: Some(overlay), states, keys, .. } = self else { return };
+    /// Lets the next key go if it is clean and was not used since it was looked at last; one with timers keeps its id, as the key without
+    /// columns does. Answers whether it is clean and stays because it was used.
+    fn look_at_next_key(&mut self, has_timers: &impl Fn(u32) -> bool) -> bool {
+        let Self { overlay: Some(overlay), states, keys, .. } = self else { return false };
         let key = overlay.hand;
         overlay.hand = if key as usize + 1 >= keys.len() { 0 } else { key + 1 };
-        let was_used = overlay.used.get(key);
-        overlay.used.clear(key);
-        if was_used || !overlay.live.get(key) || !states.iter().all(|bound| bound.state.rows().is_clean(key)) {
-            return;
+        let was_used = overlay.used.take(key);
+        if !overlay.live.get(key) || !states.iter().all(|bound| bound.state.rows().is_clean(key)) {
+            return false;
+        }
+        if was_used {
+            return true;
         }
         overlay.warming.end();
         states.iter_mut().for_each(|bound| bound.state.rows_mut().evict(key));
@@ -254,12 +269,14 @@ impl KeyedState {
             overlay.live.clear(key);
             keys.remove(key);
         }
+        false
     }
 
-    /// Begins to send all that has changed, with what was being sent.
+    /// Begins to send all that has changed, with what was being sent. Keys that are not used until it is written go first then.
     fn begin_generation(&mut self) {
         if let Some(overlay) = &mut self.overlay {
             overlay.write_back.begin_generation();
+            overlay.used.clear_all();
         }
         self.freeze_dirty();
     }

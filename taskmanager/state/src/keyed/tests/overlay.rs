@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{each, options, rows};
 use crate::cold::memory::MemoryColdStore;
-use crate::cold::{Opened, OverlayBudget};
+use crate::cold::{Opened, OverlayBudget, Phase};
 use crate::descriptor::{ListStateDescriptor, MapStateDescriptor, Ttl, ValueStateDescriptor};
 use crate::keyed::{Clock, HeapBudget, KeyedOptions, KeyedState, contract};
 use crate::snapshot::{Contents, DatabaseSnapshot};
@@ -100,6 +100,40 @@ fn an_overlay_stays_within_its_share_whatever_grows() {
         });
     }
     assert!(state.store_metrics().expect("a store").entries > 50_000);
+}
+
+#[test]
+fn generations_are_as_large_as_the_overlay_has_room_for() {
+    const KEYS: usize = 30_000;
+    let mut state = before_a_store(1 << 20);
+    let count = ValueStateDescriptor::<i64>::new("count").bind(&mut state).expect("bound");
+    let words = words(KEYS);
+    let (mut next, mut generations, mut was_sending, mut least) = (1usize, 0, false, u64::MAX);
+    let mut before = 0;
+    for round in 0..240 {
+        let draw = |_| {
+            next = (next * 5_021 + 7) % 1_000_003;
+            words[next % KEYS].clone()
+        };
+        let some: Vec<String> = (0..500).map(draw).collect();
+        batch(&mut state, &some, |state| count.update_with(state, |count| *count = Some(count.unwrap_or(0) + 1)).expect("set"));
+        let overlay = state.overlay.as_ref().expect("an overlay");
+        let is_sending = matches!(overlay.write_back.phase(), Phase::Sending { .. });
+        if is_sending && !was_sending {
+            let writes = state.store_metrics().expect("a store").writes;
+            if round >= 60 {
+                generations += 1;
+                least = least.min(writes - before);
+            }
+            before = writes;
+        }
+        was_sending = is_sending;
+    }
+    let held = state.keys() as u64;
+    assert!(
+        generations >= 4 && least * 3 >= held,
+        "{generations} generations, of {least} entries at least, while {held} are held"
+    );
 }
 
 #[test]
