@@ -228,6 +228,10 @@ impl<C: Cell> StateRows for Cells<C> {
         either!(self, table => table.evict(key));
     }
 
+    fn clear(&mut self, at: &At) {
+        either!(self, table => StateRows::clear(table, at));
+    }
+
     fn clean(&mut self, at: &At, rows: usize) {
         either!(self, table => table.clean(at, rows));
     }

@@ -75,6 +75,8 @@ pub trait StateRows: Send + 'static {
     fn is_clean(&self, key: u32) -> bool;
     /// See `Table::evict`.
     fn evict(&mut self, key: u32);
+    /// See `Table::clear`.
+    fn clear(&mut self, at: &At);
     /// Removes what has expired among the next `rows` rows.
     fn clean(&mut self, at: &At, rows: usize);
     /// Appends the keys of rows that became empty since the last call.
@@ -211,6 +213,10 @@ impl<I: RowIndex, C: Cell> StateRows for Table<I, C> {
 
     fn evict(&mut self, key: u32) {
         Table::evict(self, key);
+    }
+
+    fn clear(&mut self, at: &At) {
+        Table::clear(self, at);
     }
 
     fn clean(&mut self, at: &At, rows: usize) {

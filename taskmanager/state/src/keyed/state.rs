@@ -192,6 +192,16 @@ impl KeyedState {
         self.at.namespace
     }
 
+    /// Forgets all that the current key has in the current window, in every state that is kept per window.
+    ///
+    /// Contract: there is a current key and a window, and no store behind the tables: it would keep what it has.
+    pub fn clear_window(&mut self) {
+        debug_assert!(self.overlay.is_none() && self.at.key != NO_KEY && self.at.namespace.is_some());
+        for BoundState { state, .. } in self.states.iter_mut().filter(|bound| bound.windowed) {
+            state.rows_mut().clear(&self.at);
+        }
+    }
+
     /// Says what time it is.
     pub fn set_clock(&mut self, clock: Clock) {
         self.at.clock = clock;
