@@ -37,6 +37,10 @@ pub enum FunctionKind {
     Window,
     /// `CoGroupFunction`.
     CoGroup,
+    /// `WindowTrigger`: no function of a node by itself, it belongs to the window of one.
+    Trigger,
+    /// `WindowEvictor`: likewise.
+    Evictor,
 }
 
 impl FunctionKind {
@@ -52,16 +56,34 @@ impl FunctionKind {
             Self::KeyedCoProcess => "keyed co-process",
             Self::Window => "window function",
             Self::CoGroup => "co-group",
+            Self::Trigger => "trigger",
+            Self::Evictor => "evictor",
         }
     }
 
     /// Whether its node has a window: always, never, or as its author likes.
     pub fn takes_window(self) -> Option<bool> {
         match self {
-            Self::Window | Self::CoGroup => Some(true),
+            Self::Window | Self::CoGroup | Self::Trigger | Self::Evictor => Some(true),
             Self::Reduce | Self::Fold | Self::Aggregate => None,
             Self::KeyedProcess | Self::FlatMap | Self::BroadcastProcess | Self::KeyedCoProcess => Some(false),
         }
+    }
+}
+
+impl FunctionKind {
+    /// The key of the job graph under which such a one is named.
+    pub fn clause(self) -> &'static str {
+        match self {
+            Self::Trigger => "window.trigger",
+            Self::Evictor => "evict.function",
+            _ => "process",
+        }
+    }
+
+    /// Whether it belongs to the window of another function's node, and gives no rows of its own.
+    pub fn is_of_window(self) -> bool {
+        matches!(self, Self::Trigger | Self::Evictor)
     }
 }
 
@@ -119,6 +141,9 @@ pub struct FunctionDeclaration {
     /// Whether its timers belong to windows: each is set for the window that is current then, and comes back with it.
     #[serde(default)]
     pub window_timers: bool,
+    /// Whether a trigger merges what it keeps of windows that become one, as sessions do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merging: bool,
     /// Its states, as it bound them when it was registered; timers are not among them.
     #[serde(default)]
     pub states: Vec<StateDeclaration>,
@@ -143,6 +168,7 @@ impl FunctionDeclaration {
             event_timers: false,
             processing_timers: false,
             window_timers: false,
+            merging: false,
             states: Vec::new(),
         }
     }
@@ -260,6 +286,13 @@ impl FunctionDeclaration {
         self
     }
 
+    /// A trigger that merges what it keeps of windows that become one: it can be that of sessions.
+    #[must_use]
+    pub fn merging(mut self) -> Self {
+        self.merging = true;
+        self
+    }
+
     /// Needs a key, or takes none: for a broadcast process and a window function, which may be either.
     #[must_use]
     pub fn keyed(mut self, keyed: bool) -> Self {
@@ -282,6 +315,9 @@ impl FunctionDeclaration {
         let sides = self.sides.iter().map(|side| (format!("output \"{}\"", side.name), &side.columns));
         if let Some(defect) = lists.chain(sides).find_map(|(what, columns)| columns_defect(&what, columns)) {
             return Some(defect);
+        }
+        if self.kind.is_of_window() {
+            return self.of_window_defect();
         }
         if self.outputs.is_empty() {
             return Some("it declares no output column".into());
@@ -308,6 +344,21 @@ impl FunctionDeclaration {
         self.kind_defect()
     }
 
+    /// Why this cannot be the declaration of a trigger or evictor.
+    fn of_window_defect(&self) -> Option<String> {
+        let kind = self.kind;
+        if !self.outputs.is_empty() || !self.sides.is_empty() || self.event_time.is_some() {
+            return Some(format!("a {kind} gives no rows: leave outputs and event time out"));
+        }
+        if self.broadcast.is_some() || self.second.is_some() {
+            return Some(format!("a {kind} has no inputs of its own but the rows of its window"));
+        }
+        if kind == FunctionKind::Evictor && (self.event_timers || self.processing_timers || self.merging) {
+            return Some(format!("an {kind} sets no timers and merges nothing: what it is given are rows"));
+        }
+        None
+    }
+
     fn kind_defect(&self) -> Option<String> {
         use FunctionKind::{Aggregate, BroadcastProcess, CoGroup, FlatMap, Fold, KeyedCoProcess, Reduce, Window};
         let kind = self.kind;
@@ -324,6 +375,9 @@ impl FunctionDeclaration {
         }
         if matches!(kind, Window | CoGroup) && (self.event_time.is_some() || self.event_timers || self.processing_timers) {
             return Some(format!("the event time of a {kind} is that of the window, and it sets no timers"));
+        }
+        if self.merging {
+            return Some(format!("a {kind} is no trigger, and merges nothing"));
         }
         if self.second.is_some() && !matches!(kind, KeyedCoProcess | CoGroup) {
             return Some(format!("a {kind} has no second input"));

@@ -30,7 +30,7 @@ pub use edge::{Edge, Partition, SideOutput};
 pub use firing::{FiringSpec, Trigger};
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
 pub use library::{LibraryArgument, LibraryCall};
-pub use process::{Evict, ProcessSpec, ProcessWindow, SecondInput};
+pub use process::{Evict, ProcessSpec, ProcessWindow, SecondInput, WindowPart};
 pub use top::{TopSpec, TopWindow};
 pub use watermark::{AlignSpec, FutureBound, FutureRows, TimeFormat, TimeUnit, WatermarkRule, WatermarkSpec};
 pub use window::{SessionGap, WindowSpec, WindowTime, greatest_common_divisor};

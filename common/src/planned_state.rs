@@ -108,8 +108,11 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Distinct(spec) => of_counted(spec.counted(), operator),
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
         OperatorKind::Process(spec) if spec.window.is_some() => {
-            let rows = spec.window_states(&operator.input).into_iter().map(|state| (state.name, state.kind, state.schema));
-            rows.chain([(WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default())]).collect()
+            let states = spec.window_states(&operator.input).into_iter().chain(spec.window_key_states());
+            states
+                .map(|state| (state.name, state.kind, state.schema))
+                .chain([(WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default())])
+                .collect()
         }
         OperatorKind::Process(spec) => {
             let watermark = (ProcessSpec::WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());

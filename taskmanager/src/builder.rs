@@ -11,7 +11,8 @@ use levada_common::ids::TaskManagerId;
 use levada_connectors::Registry as Connectors;
 use levada_engine::function::{
     AggregateFunction, BroadcastProcessFunction, CoGroupFunction, FlatMapFunction, FoldFunction, FunctionError, Functions,
-    KeyedCoProcessFunction, KeyedProcessFunction, ReduceFunction, RegisteredFunction, RegistrationError, WindowFunction,
+    KeyedCoProcessFunction, KeyedProcessFunction, ReduceFunction, RegisteredFunction, RegistrationError, WindowEvictor,
+    WindowFunction, WindowTrigger,
 };
 use levada_engine::sink::SinkFactory;
 use levada_engine::source::SourceFactory;
@@ -148,6 +149,24 @@ impl Builder {
         create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
     ) -> Self {
         self.function(RegisteredFunction::co_group(declaration, create))
+    }
+
+    /// Adds a trigger of windows, made anew for each task from the options that stand beside its name; as `keyed_process`.
+    pub fn trigger<T: WindowTrigger>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<T, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::trigger(declaration, create))
+    }
+
+    /// Adds an evictor of windows; as `trigger`.
+    pub fn evictor<E: WindowEvictor>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<E, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::evictor(declaration, create))
     }
 
     /// Adds a reduce.

@@ -195,7 +195,7 @@ pub struct TransformNode {
     /// `join:`, another stream whose rows meet those of `inputs`.
     pub join: Option<GraphJoin>,
     /// `evict:`, in a window: which rows the function gets.
-    pub evict: Option<Evict>,
+    pub evict: Option<GraphEvict>,
     /// `with:`, the second input of a function that has one with a key.
     pub with: Vec<InputRef>,
     /// `key_by:`, columns.
@@ -206,6 +206,8 @@ pub struct TransformNode {
     pub window: Option<GraphWindow>,
     /// `early`, `allowed_lateness`, `late` and `accumulate` of the window, where they say anything.
     pub firing: Option<FiringSpec>,
+    /// `trigger` of the window, one that a TaskManager's own binary brings.
+    pub trigger: Option<GraphProcess>,
     /// `time` and `time_zone` of the window.
     pub window_time: WindowTime,
     /// `aggregate:`, output column to SQL call (`count(*)`, `first(a order by b desc, c)`).
@@ -293,7 +295,16 @@ pub struct GraphInterval {
     pub to_ms: i64,
 }
 
-/// `process:` of a transform.
+/// `evict:` of a transform.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GraphEvict {
+    /// All but the last ones go.
+    Last(Evict),
+    /// An evictor that a TaskManager's own binary brings says which.
+    Function(GraphProcess),
+}
+
+/// `process:` of a transform; likewise `trigger:` of a window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphProcess {
     /// `function`, the name under which it is registered.

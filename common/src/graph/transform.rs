@@ -6,7 +6,7 @@ use super::report::{At, Fields, Keys, Report};
 use super::top::{check_top, read_deduplicate, read_top};
 use super::tree::{Value, join, shown};
 use super::window::read_window;
-use super::{GraphProcess, TransformNode};
+use super::{GraphEvict, GraphProcess, TransformNode};
 use crate::declaration::Options;
 use crate::ids::Uid;
 use crate::plan::{Evict, WindowTime};
@@ -59,7 +59,11 @@ const TRANSFORM: Keys = Keys {
     ],
 };
 
-const EVICT: Keys = Keys { allowed: &["rows", "time"], later: &[], synonyms: &[("count", "rows"), ("size", "rows")] };
+const EVICT: Keys = Keys {
+    allowed: &["rows", "time", "function", "options"],
+    later: &[],
+    synonyms: &[("count", "rows"), ("size", "rows"), ("name", "function"), ("evictor", "function"), ("class", "function")],
+};
 
 const PROCESS: Keys = Keys {
     allowed: &["function", "options"],
@@ -76,9 +80,9 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
     let fields = report.fields(at, &TRANSFORM)?;
     let common = Common::read(at, max_parallelism, report)?;
     let window = fields.get("window").and_then(|at| read_window(&at, report));
-    let (window, firing, window_time) = match window {
-        Some((window, firing, time)) => (Some(window), firing, time),
-        None => (None, None, WindowTime::default()),
+    let (window, firing, trigger, window_time) = match window {
+        Some(read) => (Some(read.window), read.firing, read.trigger, read.time),
+        None => (None, None, None, WindowTime::default()),
     };
     let is_pairs = fields.get("key_by").is_some_and(|at| matches!(at.node.value, Value::Map(_)));
     let key_by = fields.get("key_by").map(|at| read_key_by(&at, report));
@@ -93,6 +97,7 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
         with_key: key_by.filter(|_| is_pairs).map(|keys| keys.into_iter().map(|(_, key)| key).collect()),
         window,
         firing,
+        trigger,
         window_time,
         aggregate: fields.get("aggregate").map(|at| read_columns(&at, report)),
         having: fields.get("having").and_then(|at| report.sql(&at)),
@@ -169,20 +174,27 @@ fn read_split(at: &At<'_>, report: &mut Report) -> Vec<(String, Option<String>)>
 }
 
 /// `evict:`, which rows of a window a function gets.
-fn read_evict(at: &At<'_>, report: &mut Report) -> Option<Evict> {
+fn read_evict(at: &At<'_>, report: &mut Report) -> Option<GraphEvict> {
     let fields = report.fields(at, &EVICT)?;
-    match (fields.get("rows"), fields.get("time")) {
-        (Some(at), None) => report.integer(&at, 1..=u32::MAX).map(|rows| Evict::Rows { rows }),
-        (None, Some(at)) => report.duration_ms(&at, 1).map(|ms| Evict::Time { ms: ms as i64 }),
+    match (fields.get("rows"), fields.get("time"), fields.get("function")) {
+        (Some(at), None, None) => report.integer(&at, 1..=u32::MAX).map(|rows| GraphEvict::Last(Evict::Rows { rows })),
+        (None, Some(at), None) => report.duration_ms(&at, 1).map(|ms| GraphEvict::Last(Evict::Time { ms: ms as i64 })),
+        (None, None, Some(function)) => {
+            let function = report.text(&function, "the name of an evictor")?.to_owned();
+            let options = fields.get("options").map(|at| report.options(&at)).unwrap_or_default();
+            Some(GraphEvict::Function(GraphProcess { function, options }))
+        }
         _ => {
-            report.error(&at.path, "one of `rows` and `time` is expected, such as { rows: 100 } for the last 100 rows that came");
+            let message = "one of `rows`, `time` and `function` is expected, such as { rows: 100 } for the last 100 rows that came, or \
+                           { function: NAME } for an evictor that a TaskManager brings";
+            report.error(&at.path, message);
             None
         }
     }
 }
 
-/// `process:`, a map with the function's name, or the name alone.
-fn read_process(at: &At<'_>, report: &mut Report) -> Option<GraphProcess> {
+/// `process:`, a map with the function's name, or the name alone; likewise `trigger:` of a window.
+pub(super) fn read_process(at: &At<'_>, report: &mut Report) -> Option<GraphProcess> {
     if let Value::Scalar { .. } = &at.node.value {
         let function = report.text(at, "the name of a function, such as `process: { function: detect }`,")?;
         return Some(GraphProcess { function: function.to_owned(), options: Options::new() });
@@ -229,6 +241,15 @@ fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
     }
     if has("evict") && !(has("process") && has("window")) {
         report.error(&fields.path_of("evict"), "`evict` needs a `window` and a `process`: which rows of it the function gets");
+    }
+    if !has("process")
+        && let Some(at) = fields.get("window")
+        && let Value::Map(entries) = &at.node.value
+        && entries.iter().any(|entry| entry.key == "trigger")
+    {
+        let message = "a trigger is asked by the window of a `process`: of an `aggregate` early and late results come by `early`, \
+                       `allowed_lateness`, `late` and `accumulate`; or write the aggregate in Rust, as an `AggregateFunction`";
+        report.error(&join(&at.path, "trigger"), message);
     }
     if let Some(at) = fields.get("key_by").filter(|at| matches!(at.node.value, Value::Map(_)) && !has("with")) {
         report.error(&at.path, "a list of columns is expected; pairs of columns are for a function `with` a second input");

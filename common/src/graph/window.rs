@@ -2,9 +2,10 @@
 
 use super::firing::{FIRING_KEYS, read_firing};
 use super::report::{At, Fields, Keys, Report};
+use super::transform::read_process;
 use super::tree::Value;
 use super::watermark::read_zone;
-use super::{GraphGap, GraphWindow};
+use super::{GraphGap, GraphProcess, GraphWindow};
 use crate::plan::{FiringSpec, WindowTime};
 
 const DAY_MS: i64 = 86_400_000;
@@ -30,10 +31,10 @@ const WINDOW: Keys = Keys {
         "allowed_lateness",
         "late",
         "accumulate",
+        "trigger",
     ],
-    later: &["evictor"],
+    later: &[],
     synonyms: &[
-        ("trigger", "early"),
         ("lateness", "allowed_lateness"),
         ("grace", "allowed_lateness"),
         ("purge", "accumulate"),
@@ -73,8 +74,16 @@ const COUNT: Keys = Keys {
 const SESSION: Keys =
     Keys { allowed: &["gap"], later: &[], synonyms: &[("timeout", "gap"), ("inactivity", "gap"), ("size", "gap")] };
 
-/// Reads a window, when it gives results where it says so, and what time it goes by; what is defective is reported.
-pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<(GraphWindow, Option<FiringSpec>, WindowTime)> {
+/// A window, when it gives results where it says so, and what time it goes by.
+pub(super) struct ReadWindow {
+    pub(super) window: GraphWindow,
+    pub(super) firing: Option<FiringSpec>,
+    pub(super) trigger: Option<GraphProcess>,
+    pub(super) time: WindowTime,
+}
+
+/// Reads a window; what is defective is reported.
+pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<ReadWindow> {
     if let Value::Scalar { text, .. } = &at.node.value {
         let example = match text.as_str() {
             "tumbling" => "{ tumbling: { size: 10s } }",
@@ -84,7 +93,8 @@ pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<(GraphWind
             "count" => "{ count: { size: 100 } }",
             _ => {
                 let window = report.one_of(at, &[("same", GraphWindow::Same), ("global", GraphWindow::Global)], &[]);
-                return window.map(|window| (window, None, WindowTime::default()));
+                let time = WindowTime::default();
+                return window.map(|window| ReadWindow { window, firing: None, trigger: None, time });
             }
         };
         report.error(&at.path, format!("this window is a map, such as {example}"));
@@ -92,8 +102,9 @@ pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<(GraphWind
     }
     let fields = report.fields(at, &WINDOW)?;
     let firing = read_firing(&fields, report);
+    let trigger = fields.get("trigger").and_then(|at| read_process(&at, report));
     let time = read_time(&fields, report);
-    let is_kind = |key: &str| !FIRING_KEYS.contains(&key) && !TIME_KEYS.contains(&key);
+    let is_kind = |key: &str| !FIRING_KEYS.contains(&key) && !TIME_KEYS.contains(&key) && key != "trigger";
     let kinds: Vec<At<'_>> = KINDS.iter().filter_map(|kind| fields.get(kind)).collect();
     let window = match kinds.as_slice() {
         [] if report.entries(at).is_some_and(|entries| !entries.iter().any(|entry| is_kind(&entry.key))) => {
@@ -121,7 +132,7 @@ pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<(GraphWind
                        `accumulate` are for event time";
         report.error(&fields.path_of("time"), message);
     }
-    Some((window?, firing, time))
+    Some(ReadWindow { window: window?, firing, trigger, time })
 }
 
 /// `time:` and `time_zone:`.

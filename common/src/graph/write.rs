@@ -3,13 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    GRAPH_VERSION, GraphCheckpoint, GraphDeduplicate, GraphGap, GraphInterval, GraphJoin, GraphProcess, GraphSettings,
-    GraphWindow, InputRef, JobGraph, TransformNode, WatermarkSetting,
+    GRAPH_VERSION, GraphCheckpoint, GraphDeduplicate, GraphEvict, GraphGap, GraphInterval, GraphJoin, GraphProcess,
+    GraphSettings, GraphWindow, InputRef, JobGraph, TransformNode, WatermarkSetting,
 };
 use crate::human::{ByteSize, HumanDuration};
-use crate::plan::{
-    AlignSpec, BadRecordPolicy, CheckpointMode, Evict, FiringSpec, JoinKind, RestartSettings, Trigger, WindowTime,
-};
+use crate::plan::{AlignSpec, BadRecordPolicy, CheckpointMode, Evict, JoinKind, RestartSettings, Trigger};
 
 impl JobGraph {
     /// The graph as a JSON document.
@@ -159,26 +157,21 @@ fn transform(node: &TransformNode) -> Value {
     };
     put(&mut map, "where", node.filter.clone().map(Value::from));
     put(&mut map, "join", node.join.as_ref().map(join));
-    let evict = |evict: Evict| match evict {
-        Evict::Rows { rows } => json!({ "rows": rows }),
-        Evict::Time { ms } => json!({ "time": duration(ms as u64) }),
+    let evict = |evict: &GraphEvict| match evict {
+        GraphEvict::Last(Evict::Rows { rows }) => json!({ "rows": rows }),
+        GraphEvict::Last(Evict::Time { ms }) => json!({ "time": duration(*ms as u64) }),
+        GraphEvict::Function(evictor) => process(evictor),
     };
-    put(&mut map, "evict", node.evict.map(evict));
+    put(&mut map, "evict", node.evict.as_ref().map(evict));
     put(&mut map, "with", (!node.with.is_empty()).then(|| names(&node.with)));
     let pairs = |(keys, others): (&Vec<String>, &Vec<String>)| -> Value {
         keys.iter().zip(others).map(|(key, other)| (key.clone(), other.clone().into())).collect::<Map<_, _>>().into()
     };
     let key_by = node.key_by.as_ref().zip(node.with_key.as_ref()).map(pairs);
     put(&mut map, "key_by", key_by.or(node.key_by.clone().map(Value::from)));
-    put(&mut map, "window", node.window.as_ref().map(|kind| window(kind, &node.window_time, node.firing.as_ref())));
+    put(&mut map, "window", node.window.as_ref().map(|kind| window(kind, node)));
     put(&mut map, "aggregate", node.aggregate.as_ref().map(|aggregate| columns(aggregate).into()));
     put(&mut map, "having", node.having.clone().map(Value::from));
-    let process = |process: &GraphProcess| {
-        let mut map = Map::new();
-        map.insert("function".into(), process.function.clone().into());
-        put(&mut map, "options", (!process.options.is_empty()).then(|| process.options.clone().into()));
-        map.into()
-    };
     put(&mut map, "process", node.process.as_ref().map(process));
     put(&mut map, "broadcast", (!node.broadcast.is_empty()).then(|| names(&node.broadcast)));
     let order = |(column, descending): &(String, bool)| if *descending { format!("{column} desc") } else { column.clone() };
@@ -221,8 +214,17 @@ fn join(join: &GraphJoin) -> Value {
 }
 
 /// The window; as a map with what time it goes by and when it gives results, where it says so.
-fn window(kind: &GraphWindow, time: &WindowTime, firing: Option<&FiringSpec>) -> Value {
-    if firing.is_none() && time.is_default() {
+/// A function, trigger or evictor.
+fn process(process: &GraphProcess) -> Value {
+    let mut map = Map::new();
+    map.insert("function".into(), process.function.clone().into());
+    put(&mut map, "options", (!process.options.is_empty()).then(|| process.options.clone().into()));
+    map.into()
+}
+
+fn window(kind: &GraphWindow, node: &TransformNode) -> Value {
+    let (time, firing) = (&node.window_time, node.firing.as_ref());
+    if firing.is_none() && time.is_default() && node.trigger.is_none() {
         return window_kind(kind);
     }
     let trigger = |Trigger { every_ms, rows }: Trigger| {
@@ -237,6 +239,7 @@ fn window(kind: &GraphWindow, time: &WindowTime, firing: Option<&FiringSpec>) ->
     };
     put(&mut map, "time", time.processing.then(|| "processing".into()));
     put(&mut map, "time_zone", time.time_zone.clone().map(Value::from));
+    put(&mut map, "trigger", node.trigger.as_ref().map(process));
     let Some(firing) = firing else { return map.into() };
     put(&mut map, "early", firing.early.map(trigger));
     put(&mut map, "allowed_lateness", (firing.lateness_ms > 0).then(|| duration(firing.lateness_ms as u64)));

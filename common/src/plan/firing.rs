@@ -44,6 +44,11 @@ impl FiringSpec {
         self.early.into_iter().chain(self.late)
     }
 
+    /// Whether results are given by processing time.
+    pub fn goes_by_clock(&self) -> bool {
+        self.triggers().any(|trigger| trigger.every_ms.is_some())
+    }
+
     const ROWS_COLUMN: &str = "firing.rows";
     const GIVEN_COLUMN: &str = "firing.given";
 }

@@ -1,8 +1,12 @@
 //! The functions of the example in the harness: no cluster, no files, and time that moves when it is told to.
 
-use fraud_detection::{Convert, Detect, Spent, convert_declaration, detect_declaration, spent_declaration};
+use fraud_detection::{
+    Alarm, Convert, Detect, Sitting, Spent, alarm_declaration, convert_declaration, detect_declaration, sitting_declaration,
+    spent_declaration,
+};
+use levada_taskmanager::Options;
 use levada_taskmanager::function::RegisteredFunction;
-use levada_taskmanager::harness::Harness;
+use levada_taskmanager::harness::{Harness, SessionGap, WindowSpec};
 use levada_taskmanager::types::LogicalType;
 use serde_json::{Value, json};
 
@@ -113,4 +117,29 @@ fn rates_reach_every_instance_and_come_back() {
         wider.push(&[amount(10)]).unwrap();
     }
     assert_eq!(wider.output().unwrap(), [euros(Some(9)), euros(Some(9)), euros(Some(9))]);
+}
+
+#[test]
+fn a_sitting_is_told_when_it_grows_large_and_when_it_is_over() {
+    let sitting = RegisteredFunction::window(sitting_declaration(), |_| Ok(Sitting)).unwrap();
+    let alarm = RegisteredFunction::trigger(alarm_declaration(), Alarm::new).unwrap();
+    let options: Options = [("limit".to_string(), json!(100))].into_iter().collect();
+    let harness = Harness::new(sitting).key("account", LogicalType::String).event_time("at");
+    let gap = SessionGap::Fixed { gap_ms: 1_000 };
+    let harness = harness.window(WindowSpec::Session { gap }, None).trigger(alarm, options);
+    let payment =
+        |merchant: &str, amount: i64, at: i64| json!({"account": "ann", "merchant": merchant, "amount": amount, "at": at});
+    let mut run = harness.clone().start().unwrap();
+    let told = |rows: Vec<Value>| -> Vec<Value> {
+        rows.iter().map(|row| json!([row["payments"], row["spent"], row["largest_at"], row["window_end"]])).collect()
+    };
+    run.push(&[payment("shop", 60, 0), payment("inn", 30, 1_500)]).unwrap();
+    let snapshot = run.snapshot().unwrap();
+    let mut run = harness.parallelism(3).restore(&snapshot).unwrap();
+    assert_eq!(told(run.output().unwrap()), Vec::<Value>::new());
+    // It makes the two sittings one, which have spent 100 together.
+    run.push(&[payment("bar", 10, 800)]).unwrap();
+    assert_eq!(told(run.output().unwrap()), [json!([3, 100, "shop", "1970-01-01T00:00:02.500"])]);
+    run.finish().unwrap();
+    assert_eq!(told(run.output().unwrap()), [json!([3, 100, "shop", "1970-01-01T00:00:02.500"])]);
 }

@@ -8,7 +8,7 @@ use levada_proto::v1::{JobState, JobStatus};
 
 const EVENTS: u64 = 300_000;
 
-/// Alerts and sums over bids: an account is a bidder, a merchant an auction. The source is one, so that the rows of an account
+/// Alerts, sums and sittings over bids: an account is a bidder, a merchant an auction. The source is one, so that the rows of an account
 /// have one order.
 fn graph(out: &Path, settings: &str) -> String {
     let out = out.display();
@@ -36,9 +36,15 @@ transforms:
     inputs: [payments]
     key_by: [account]
     process: spent
+  sittings:
+    inputs: [payments]
+    key_by: [account]
+    window: {{ session: {{ gap: 100ms }}, trigger: {{ function: alarm, options: {{ limit: 2000000 }} }} }}
+    process: sitting
 sinks:
   alert-files: {{ inputs: [alerts], file: {{ path: \"{out}/alerts\", format: ndjson }} }}
   spent-files: {{ inputs: [spent], file: {{ path: \"{out}/spent\", format: ndjson }} }}
+  sitting-files: {{ inputs: [sittings], file: {{ path: \"{out}/sittings\", format: ndjson }} }}
 "
     )
 }
@@ -59,16 +65,17 @@ fn rows_read(status: &JobStatus) -> u64 {
     status.nodes.iter().find(|node| node.uid == "bids").map_or(0, |node| node.rows_out)
 }
 
-/// The alerts and the sums, sorted.
-fn rows(folder: &Path) -> anyhow::Result<[Vec<String>; 2]> {
-    for sink in ["alerts", "spent"] {
+/// The alerts, the sums and the sittings, sorted.
+fn rows(folder: &Path) -> anyhow::Result<[Vec<String>; 3]> {
+    for sink in ["alerts", "spent", "sittings"] {
         assert_eq!(leftovers(&folder.join(sink))?, Vec::<String>::new());
     }
-    Ok([output_lines(&folder.join("alerts"))?, output_lines(&folder.join("spent"))?])
+    let lines = |sink: &str| output_lines(&folder.join(sink));
+    Ok([lines("alerts")?, lines("spent")?, lines("sittings")?])
 }
 
 /// What an undisturbed job on the memory backend gives.
-async fn expected_rows(cluster: &Processes) -> anyhow::Result<[Vec<String>; 2]> {
+async fn expected_rows(cluster: &Processes) -> anyhow::Result<[Vec<String>; 3]> {
     let undisturbed = cluster.path("undisturbed");
     let job = cluster.submit(&graph(&undisturbed, "  parallelism: 4\n  checkpoint: { interval: 150ms }")).await?;
     let status = cluster.wait(&job).await?;
@@ -76,6 +83,7 @@ async fn expected_rows(cluster: &Processes) -> anyhow::Result<[Vec<String>; 2]> 
     let expected = rows(&undisturbed)?;
     assert!(expected[0].len() > 10, "only {} alerts", expected[0].len());
     assert_eq!(expected[1].len() as u64, EVENTS / 50 * 46, "a sum for each payment");
+    assert!(expected[2].len() > 1_000, "only {} sittings", expected[2].len());
     Ok(expected)
 }
 

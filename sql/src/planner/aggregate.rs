@@ -302,9 +302,7 @@ impl Planner<'_> {
         let parallelism = if keyed { wanted.unwrap_or(self.settings.parallelism) } else { 1 };
         let in_place = stream.is_in_place(&spec.keys, parallelism);
         let distinct = arguments.distinct.clone();
-        if arguments.computed {
-            self.push_arguments(node, stream, arguments);
-        }
+        self.push_computed(node, "aggregate", stream, arguments);
         // A count window takes rows in the order of their arrival, and a session by the clock their gaps: states of several rows
         // have neither. Late rows are known where windows fire, and must be rows there; and rows that are told apart, or taken back,
         // go whole over the exchange too.
@@ -346,12 +344,21 @@ impl Planner<'_> {
         self.push_operator(stream, aggregate_operator(node, AggregateSpec { phase, ..spec }, output), partition, parallelism);
     }
 
-    /// A projection that computes what the calls take.
-    fn push_arguments(&mut self, node: &TransformNode, stream: &mut Stream, arguments: Arguments) {
+    /// A projection that computes what a clause takes, where that is more than columns of the input.
+    pub(super) fn push_computed(
+        &mut self,
+        node: &TransformNode,
+        clause: &'static str,
+        stream: &mut Stream,
+        arguments: Arguments,
+    ) {
+        if !arguments.computed {
+            return;
+        }
         let event_time = stream.schema.event_time.clone().filter(|name| arguments.columns.iter().any(|(known, _)| known == name));
         let operator = NewOperator {
             uid: node.uid.clone(),
-            clause: "aggregate",
+            clause,
             kind: OperatorKind::Project { columns: arguments.columns, unnest: None },
             output: StreamSchema { columns: arguments.typed, event_time, changelog: stream.schema.changelog },
             uses: arguments.uses,

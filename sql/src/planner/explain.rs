@@ -6,7 +6,7 @@ use levada_common::plan::{
     AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Changelog, Edge, Evict, FiringSpec, FutureBound, FutureRows,
     JobSettings, JoinScope, JoinSide, JoinSpec, LibraryArgument, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec,
     ProcessWindow, RestartSettings, SessionGap, SplitBranch, TimeFormat, TopSpec, TopWindow, Trigger, Vertex, WatermarkRule,
-    WatermarkSpec, WindowSpec, WindowTime,
+    WatermarkSpec, WindowPart, WindowSpec, WindowTime,
 };
 use levada_common::types::StreamSchema;
 
@@ -244,12 +244,16 @@ fn watermark(spec: &WatermarkSpec) -> String {
 fn process(spec: &ProcessSpec) -> String {
     let keys = keys(&spec.keys.iter().map(|key| key.name.clone()).collect::<Vec<_>>());
     let of_window = |process: &ProcessWindow| {
+        let part = |what: &str, part: &Option<Box<WindowPart>>| {
+            part.as_ref().map(|part| format!(", {what} \"{}\"", part.function.name)).unwrap_or_default()
+        };
         let evict = match process.evict {
-            None => String::new(),
+            None => part("evictor", &process.evictor),
             Some(Evict::Rows { rows }) => format!(", the last {rows} rows"),
             Some(Evict::Time { ms }) => format!(", the last {}", duration(ms.unsigned_abs())),
         };
-        format!(", {}{evict}", window(&process.window))
+        let results = process.firing.as_ref().map(firing).unwrap_or_default();
+        format!(", {}{results}{}{evict}", window(&process.window), part("trigger", &process.trigger))
     };
     let window = spec.window.as_ref().map(of_window).unwrap_or_default();
     format!("{} \"{}\", {keys}{window}", spec.function.kind, spec.function.name)

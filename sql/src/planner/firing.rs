@@ -24,6 +24,17 @@ impl Planner<'_> {
                            `allowed_lateness`, `late` and `accumulate` out";
             self.error(&path, message);
         }
+        self.warn_overlap(node, window, "they give results more than once");
+        if matches!(window, WindowSpec::Session { .. }) && !firing.accumulate {
+            let message = "a session grows with its rows, so parts of it have no bounds of their own; leave `accumulate: false` out, \
+                           or take a tumbling or sliding window";
+            self.error(format!("{path}.accumulate"), message);
+        }
+        Some(firing)
+    }
+
+    /// Each row is kept in every window that it is in: says so where these are many.
+    pub(super) fn warn_overlap(&mut self, node: &TransformNode, window: &WindowSpec, why: &str) {
         let overlap = match window {
             WindowSpec::Sliding { size_ms, slide_ms, .. } => (size_ms + slide_ms - 1) / slide_ms.max(&1),
             WindowSpec::Cumulate { size_ms, step_ms, .. } => size_ms / step_ms.max(&1),
@@ -31,16 +42,10 @@ impl Planner<'_> {
         };
         if overlap > OVERLAP_MAX {
             self.warnings.push(format!(
-                "transform \"{}\": each row is kept in all {overlap} windows that it is in, since they give results more than once",
+                "transform \"{}\": each row is kept in all {overlap} windows that it is in, since {why}",
                 node.uid
             ));
         }
-        if matches!(window, WindowSpec::Session { .. }) && !firing.accumulate {
-            let message = "a session grows with its rows, so parts of it have no bounds of their own; leave `accumulate: false` out, \
-                           or take a tumbling or sliding window";
-            self.error(format!("{path}.accumulate"), message);
-        }
-        Some(firing)
     }
 
     /// What happens in this window happens once: what says otherwise is reported.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use levada_common::function::{FunctionDeclaration, SideDeclaration};
+use levada_common::function::{FunctionDeclaration, FunctionKind, SideDeclaration};
 use levada_common::graph::{GraphProcess, TransformNode};
 use levada_common::nearest::did_you_mean;
 use levada_common::plan::{OperatorKind, OperatorSpec, Partition, ProcessSpec, SecondInput};
@@ -35,7 +35,7 @@ impl Planner<'_> {
             self.error(&path, message);
             return None;
         }
-        let function = self.function(&path, &process.function)?;
+        let function = self.function(&path, &process.function, None)?;
         self.option_errors(
             &format!("{path}.options"),
             &format!("function \"{}\"", function.name),
@@ -44,14 +44,24 @@ impl Planner<'_> {
             Vec::new(),
         );
         let errors = self.errors.0.len();
-        let window = self.process_window(node, &function, &stream);
+        let mut window = self.process_window(node, &function, &stream);
         let keys = self.key_columns(node, &stream);
         self.check_key(node, &function);
         self.check_inputs(&path, &function, "input", &function.inputs, &stream);
         let broadcast = self.broadcast(node, &function);
-        let second = self.second(node, &function, &keys, &stream);
-        if let (Some(_), Some((_, second))) = (&window, &second) {
-            self.check_window_time(node, second);
+        let mut second = self.second(node, &function, &keys, &stream);
+        let mut late = Vec::new();
+        if let Some(window) = &mut window {
+            if let Some((_, second)) = &second {
+                self.check_window_inputs(node, window, second);
+            }
+            late = self.late_sides(node, &function, &stream, second.as_ref().map(|(input, stream)| (&input.keys, stream)));
+            let mut streams: Vec<&mut Stream> =
+                std::iter::once(&mut stream).chain(second.as_mut().map(|(_, stream)| stream)).collect();
+            self.add_gaps(node, window, &mut streams);
+            if let Some((input, stream)) = &mut second {
+                input.schema = stream.schema.clone();
+            }
         }
         self.check_time(&path, "", &function, &stream);
         if let Some((_, second)) = &second {
@@ -68,9 +78,7 @@ impl Planner<'_> {
             Some(_) => self.window_output(&path, &function, &keys),
         };
         let mut sides = self.function_sides(node, &function, &stream);
-        if window.is_some() {
-            sides.extend(self.late_sides(node, &function, &stream, second.as_ref().map(|(input, stream)| (&input.keys, stream))));
-        }
+        sides.extend(late);
         if self.errors.0.len() == errors {
             let spec = ProcessSpec {
                 function: function.clone(),
@@ -99,25 +107,33 @@ impl Planner<'_> {
         Some(stream)
     }
 
-    /// The declaration of the function `name`; `None` where it is not known, which is reported.
-    fn function(&mut self, path: &str, name: &str) -> Option<FunctionDeclaration> {
+    /// The declaration of what is registered under `name`, a function of a node or else of this kind; `None` where it is not known,
+    /// which is reported.
+    pub(super) fn function(&mut self, path: &str, name: &str, kind: Option<FunctionKind>) -> Option<FunctionDeclaration> {
         let path =
             if self.graph.lines.0.contains_key(&format!("{path}.function")) { format!("{path}.function") } else { path.into() };
+        let what = kind.map_or("function", FunctionKind::name);
         let Some(functions) = &self.declarations.functions else {
             let message = format!(
-                "function \"{name}\" is brought by a TaskManager's own binary, and without a cluster it cannot be known; \
+                "{what} \"{name}\" is brought by a TaskManager's own binary, and without a cluster it cannot be known; \
                  check the job against a running cluster whose TaskManagers have it"
             );
             self.error(path, message);
             return None;
         };
         if let Some(function) = functions.get(name) {
-            return Some(function.clone());
+            let is = function.kind;
+            if kind.map_or(!is.is_of_window(), |kind| is == kind) {
+                return Some(function.clone());
+            }
+            self.error(path, format!("\"{name}\" is registered as {is}, not as {what}; it belongs under `{}`", is.clause()));
+            return None;
         }
-        let near = did_you_mean(name, functions.keys().map(String::as_str));
-        let list = functions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let list = if list.is_empty() { "no TaskManager brings any".into() } else { format!("functions: {list}") };
-        self.error(path, format!("no TaskManager has a function \"{name}\"{near}; {list}"));
+        let fits = |function: &&FunctionDeclaration| kind.map_or(!function.kind.is_of_window(), |kind| function.kind == kind);
+        let names: Vec<&str> = functions.values().filter(fits).map(|function| function.name.as_str()).collect();
+        let near = did_you_mean(name, names.iter().copied());
+        let list = if names.is_empty() { "no TaskManager brings any".into() } else { format!("{what}s: {}", names.join(", ")) };
+        self.error(path, format!("no TaskManager has a {what} \"{name}\"{near}; {list}"));
         None
     }
 
@@ -131,7 +147,14 @@ impl Planner<'_> {
     }
 
     /// Every column that the function requires must be there, of its type.
-    fn check_inputs(&mut self, path: &str, function: &FunctionDeclaration, what: &str, required: &[Column], stream: &Stream) {
+    pub(super) fn check_inputs(
+        &mut self,
+        path: &str,
+        function: &FunctionDeclaration,
+        what: &str,
+        required: &[Column],
+        stream: &Stream,
+    ) {
         let name = &function.name;
         for column in required {
             let found = match stream.schema.column(&column.name) {

@@ -1,11 +1,12 @@
-//! Functions over whole windows: which windows, what stands before what they give, and the rows that come too late.
+//! Functions over whole windows: which windows, when each gives its rows and which, what stands before what they give, and the rows
+//! that come too late.
 
-use levada_common::function::FunctionDeclaration;
-use levada_common::graph::{GraphWindow, TransformNode};
-use levada_common::plan::{Evict, JoinSide, ProcessWindow, SideOutput, WindowSpec};
+use levada_common::function::{FunctionDeclaration, FunctionKind};
+use levada_common::graph::{GraphEvict, GraphGap, GraphProcess, GraphWindow, TransformNode};
+use levada_common::plan::{Evict, JoinSide, ProcessWindow, SessionGap, SideOutput, WindowPart, WindowSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
-use super::aggregate::{WINDOW, WINDOW_TIME};
+use super::aggregate::{Arguments, WINDOW, WINDOW_TIME};
 use super::graph::Planner;
 use super::stream::Stream;
 use super::window::{NO_WINDOW, why_no_window};
@@ -35,7 +36,7 @@ impl Planner<'_> {
             }
             (Some(window), _) => window,
         };
-        self.refuse_firing(node, "a function gets its rows");
+        self.check_trigger(node);
         self.refuse_window_time(node, "a function gets its rows");
         self.check_window_time(node, stream);
         let window = match window {
@@ -47,24 +48,117 @@ impl Planner<'_> {
                 WindowSpec::Cumulate { size_ms: *size_ms, step_ms: *step_ms, offset_ms: *offset_ms }
             }
             GraphWindow::Same => WindowSpec::Same,
-            GraphWindow::Session { .. } | GraphWindow::Global | GraphWindow::Count { .. } => {
-                let message = "a function gets the rows of tumbling, sliding or cumulating windows, or of the `same` window; the rows of \
-                               a session, of everything or of a count are not kept for one in this release";
+            GraphWindow::Session { gap: GraphGap::Fixed { ms } } => {
+                WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: *ms } }
+            }
+            // Where it is SQL the column is made when both inputs are known.
+            GraphWindow::Session { gap: GraphGap::Sql(sql) } => {
+                WindowSpec::Session { gap: SessionGap::Column { name: sql.clone() } }
+            }
+            GraphWindow::Global | GraphWindow::Count { .. } => {
+                let message = "a function gets the rows of tumbling, sliding or cumulating windows, of sessions, or of the `same` \
+                               window; over everything, and by count, write a `KeyedProcessFunction`, whose state and timers are its \
+                               own";
                 self.error(path, message);
                 return None;
             }
         };
-        if let (Some(Evict::Time { .. }), None) = (node.evict, &stream.schema.event_time) {
+        let (evict, evictor) = match &node.evict {
+            None => (None, None),
+            Some(GraphEvict::Last(evict)) => (Some(*evict), None),
+            Some(GraphEvict::Function(evictor)) => (None, self.window_part(node, FunctionKind::Evictor, evictor, stream)),
+        };
+        if let (Some(Evict::Time { .. }), None) = (evict, &stream.schema.event_time) {
             self.error(format!("transforms.{}.evict", node.uid), "`time` needs event time, and the input has none");
         }
         if node.evict.is_some() && function.second.is_some() {
             let message = format!("function \"{name}\" has two inputs, and `evict` is for one; leave it out");
             self.error(format!("transforms.{}.evict", node.uid), message);
         }
+        let trigger = node.trigger.as_ref().and_then(|trigger| self.window_part(node, FunctionKind::Trigger, trigger, stream));
+        if let Some(trigger) = trigger.as_ref().filter(|trigger| !trigger.function.merging)
+            && matches!(window, WindowSpec::Session { .. })
+        {
+            let message = format!(
+                "trigger \"{}\" does not merge windows, and sessions become one: implement `on_merge` and declare it `merging`",
+                trigger.function.name
+            );
+            self.error(format!("{path}.trigger"), message);
+        }
+        let planned = ProcessWindow { window, evict, firing: node.firing, trigger, evictor };
+        if planned.is_by_key() {
+            self.warn_overlap(node, &planned.window, "each of them gives its rows by itself");
+        }
         let what = "the rows of windows for a function are kept on the heap and written whole at each checkpoint, also with state \
                     backend rocksdb";
         self.warn_with_rocksdb(node, what);
-        Some(ProcessWindow { window, evict: node.evict })
+        Some(planned)
+    }
+
+    /// What a window leaves to its trigger.
+    fn check_trigger(&mut self, node: &TransformNode) {
+        let Some(firing) = node.firing.filter(|_| node.trigger.is_some()) else { return };
+        if firing.early.is_some() || firing.late.is_some() || !firing.accumulate {
+            let message = "the `trigger` says when the window gives its rows, and whether they stay; leave `early`, `late` and \
+                           `accumulate` out, or the trigger";
+            self.error(format!("transforms.{}.window", node.uid), message);
+        }
+    }
+
+    /// A trigger or evictor of a window; `None` where it cannot be one, which is reported.
+    fn window_part(
+        &mut self,
+        node: &TransformNode,
+        kind: FunctionKind,
+        part: &GraphProcess,
+        stream: &Stream,
+    ) -> Option<Box<WindowPart>> {
+        let path = match kind {
+            FunctionKind::Trigger => format!("transforms.{}.window.trigger", node.uid),
+            _ => format!("transforms.{}.evict", node.uid),
+        };
+        let function = self.function(&path, &part.function, Some(kind))?;
+        let whose = format!("{kind} \"{}\"", function.name);
+        self.option_errors(&format!("{path}.options"), &whose, &part.options, &function.options, Vec::new());
+        self.check_inputs(&path, &function, "input", &function.inputs, stream);
+        Some(Box::new(WindowPart { function, options: part.options.clone() }))
+    }
+
+    /// What the window needs of the second input, which it has of the first.
+    pub(super) fn check_window_inputs(&mut self, node: &TransformNode, window: &ProcessWindow, second: &Stream) {
+        self.check_window_time(node, second);
+        if let Some(trigger) = &window.trigger {
+            let path = format!("transforms.{}.window.trigger", node.uid);
+            self.check_inputs(&path, &trigger.function, "second input", &trigger.function.inputs, second);
+        }
+    }
+
+    /// Gives the rows of the inputs a column with their session's gap, where that is SQL.
+    pub(super) fn add_gaps(&mut self, node: &TransformNode, window: &mut ProcessWindow, streams: &mut [&mut Stream]) {
+        let Some(GraphWindow::Session { gap: GraphGap::Sql(sql) }) = &node.window else { return };
+        let path = format!("transforms.{}.window.session.gap", node.uid);
+        let mut names = Vec::new();
+        for stream in streams {
+            let mut arguments = Arguments::default();
+            stream.schema.columns.iter().for_each(|column| arguments.column(column));
+            let Some(column) = self.argument(&path, sql, stream, &mut arguments) else { continue };
+            if !column.ty.is_integer() {
+                self.error(&path, format!("a gap is an integer, in milliseconds, and this one is {}", column.ty));
+            }
+            self.push_computed(node, "window", stream, arguments);
+            names.push(column.name);
+        }
+        if let [first, second] = names.as_slice()
+            && first != second
+        {
+            let message = format!(
+                "the gap is the column \"{first}\" of one input and \"{second}\" of the other; select one under one name"
+            );
+            self.error(&path, message);
+        }
+        if let Some(name) = names.into_iter().next() {
+            window.window = WindowSpec::Session { gap: SessionGap::Column { name } };
+        }
     }
 
     /// An input must have what its rows are put into windows by.

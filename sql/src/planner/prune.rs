@@ -179,8 +179,14 @@ fn window_reads(window: &WindowSpec, is_over_event_time: bool, input: &StreamSch
 
 /// What a function in windows reads of each input for them.
 fn process_window_reads(spec: &ProcessSpec) -> Vec<String> {
-    let same = spec.window.as_ref().is_some_and(|window| window.window == WindowSpec::Same);
-    [WINDOW_START, WINDOW_END].into_iter().filter(|_| same).map(String::from).collect()
+    let Some(window) = &spec.window else { return Vec::new() };
+    let mut read: Vec<String> = window.parts().flat_map(|part| &part.function.inputs).map(|column| column.name.clone()).collect();
+    match &window.window {
+        WindowSpec::Same => read.extend([WINDOW_START, WINDOW_END].map(String::from)),
+        WindowSpec::Session { gap: SessionGap::Column { name } } => read.push(name.clone()),
+        _ => {}
+    }
+    read
 }
 
 /// What a stage reads of its operator's second input.

@@ -37,6 +37,8 @@
 mod run;
 mod snapshot;
 
+/// Windows, which rows of one a function gets, and when: what a harness takes.
+pub use levada_common::plan::{Evict, FiringSpec, SessionGap, Trigger, WindowSpec};
 pub use run::HarnessRun;
 pub use snapshot::HarnessSnapshot;
 
@@ -46,8 +48,9 @@ use levada_common::declaration::Options;
 use levada_common::function::SideDeclaration;
 use levada_common::ids::Uid;
 use levada_common::plan::{
-    BadRecordPolicy, Evict, OperatorKind, OperatorSpec, ProcessSpec, ProcessWindow, SecondInput, SideOutput, WindowSpec,
+    BadRecordPolicy, JoinSide, OperatorKind, OperatorSpec, ProcessSpec, ProcessWindow, SecondInput, SideOutput, WindowPart,
 };
+use levada_common::state_schema::StateDeclaration;
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::cold::memory::MemoryColdStores;
 use levada_state::cold::{ColdStores, OverlayBudget};
@@ -106,6 +109,9 @@ pub struct Harness {
     /// The event time of the second input.
     second_time: Option<String>,
     window: Option<ProcessWindow>,
+    trigger: Option<(RegisteredFunction, Options)>,
+    evictor: Option<(RegisteredFunction, Options)>,
+    firing: Option<FiringSpec>,
     options: Options,
     event_time: Option<String>,
     parallelism: u32,
@@ -124,6 +130,9 @@ impl Harness {
             second_keys: Vec::new(),
             second_time: None,
             window: None,
+            trigger: None,
+            evictor: None,
+            firing: None,
             options,
             event_time: None,
             parallelism: 1,
@@ -157,8 +166,47 @@ impl Harness {
     /// Gives the function the rows of these windows at once, in place of rows as they come.
     #[must_use]
     pub fn window(mut self, window: WindowSpec, evict: Option<Evict>) -> Self {
-        self.window = Some(ProcessWindow { window, evict });
+        self.window = Some(ProcessWindow::once(window, evict));
         self
+    }
+
+    /// Lets this trigger say when a window gives its rows.
+    #[must_use]
+    pub fn trigger(mut self, trigger: RegisteredFunction, options: Options) -> Self {
+        self.trigger = Some((trigger, options));
+        self
+    }
+
+    /// Lets this evictor say which rows of a window go.
+    #[must_use]
+    pub fn evictor(mut self, evictor: RegisteredFunction, options: Options) -> Self {
+        self.evictor = Some((evictor, options));
+        self
+    }
+
+    /// Takes rows of a window in until event time is so far past its end.
+    #[must_use]
+    pub fn allowed_lateness(mut self, ms: i64) -> Self {
+        let none = FiringSpec { early: None, lateness_ms: 0, late: None, accumulate: true };
+        self.firing = (ms > 0).then(|| FiringSpec { lateness_ms: ms, ..self.firing.unwrap_or(none) });
+        self
+    }
+
+    /// Gives the rows of windows early and late, as `early`, `allowed_lateness`, `late` and `accumulate` of a job say.
+    #[must_use]
+    pub fn firing(mut self, firing: FiringSpec) -> Self {
+        self.firing = Some(firing);
+        self
+    }
+
+    fn process_window(&self) -> Option<ProcessWindow> {
+        let part = |part: &Option<(RegisteredFunction, Options)>| {
+            let (function, options) = part.as_ref()?;
+            Some(Box::new(WindowPart { function: function.declaration().clone(), options: options.clone() }))
+        };
+        let window = self.window.clone()?;
+        let (trigger, evictor) = (part(&self.trigger), part(&self.evictor));
+        Some(ProcessWindow { firing: self.firing, trigger, evictor, ..window })
     }
 
     /// Gives the function an option.
@@ -216,15 +264,31 @@ impl Harness {
 
     fn input(&self) -> StreamSchema {
         let declared = &self.function.declaration().inputs;
-        let own = self.keys.iter().filter(|key| !declared.iter().any(|column| column.name == key.name));
-        let columns = own.chain(declared).cloned().collect();
+        let own = self.keys.iter().cloned().chain(self.window_columns());
+        let own = own.filter(|own| !declared.iter().any(|column| column.name == own.name));
+        let mut columns: Vec<Column> = Vec::new();
+        for column in own.chain(declared.iter().cloned()) {
+            if !columns.iter().any(|known| known.name == column.name) {
+                columns.push(column);
+            }
+        }
         StreamSchema { columns, event_time: self.event_time.clone(), changelog: false }
+    }
+
+    /// What the window needs of rows beside their times: what its trigger and evictor declare, and the column of a session's gap.
+    fn window_columns(&self) -> impl Iterator<Item = Column> + '_ {
+        let gap = self.window.iter().filter_map(|process| match &process.window {
+            WindowSpec::Session { gap: SessionGap::Column { name } } => Some(Column::new(name, LogicalType::Int64, true)),
+            _ => None,
+        });
+        let parts = self.trigger.iter().chain(&self.evictor).flat_map(|(function, _)| &function.declaration().inputs);
+        parts.cloned().chain(gap)
     }
 
     fn second(&self) -> Option<SecondInput> {
         let declared = self.function.declaration().second.as_ref()?;
         let own = self.keys.iter().zip(&self.second_keys).map(|(key, name)| Column { name: name.clone(), ..key.clone() });
-        let own = own.filter(|key| !declared.iter().any(|column| column.name == key.name));
+        let own = own.chain(self.window_columns()).filter(|own| !declared.iter().any(|column| column.name == own.name));
         let columns = own.chain(declared.iter().cloned()).collect();
         let schema = StreamSchema { columns, event_time: self.second_time.clone(), changelog: false };
         Some(SecondInput { schema, keys: self.second_keys.clone() })
@@ -245,7 +309,16 @@ impl Harness {
             name: side.name.clone(),
             schema: StreamSchema { columns: side.columns.clone(), event_time: side.event_time.clone(), changelog: false },
         };
-        let sides = function.sides.iter().map(side).collect();
+        let mut sides: Vec<SideOutput> = function.sides.iter().map(side).collect();
+        if self.window.is_some() {
+            let second = self.second();
+            let names = match second {
+                None => vec![SideOutput::LATE],
+                Some(_) => JoinSide::ALL.map(|side| side.late_output()).to_vec(),
+            };
+            let inputs = std::iter::once(self.input()).chain(second.map(|second| second.schema));
+            sides.extend(names.into_iter().zip(inputs).map(|(name, schema)| SideOutput { name: name.into(), schema }));
+        }
         OperatorSpec {
             uid: Uid::new(function.name.as_str()),
             clause: "process".into(),
@@ -255,7 +328,7 @@ impl Harness {
                 keys: self.keys.clone(),
                 broadcast,
                 second: self.second(),
-                window: self.window.clone(),
+                window: self.process_window(),
             })),
             input: self.input(),
             output,
@@ -265,7 +338,14 @@ impl Harness {
     }
 
     pub(crate) fn functions(&self) -> Functions {
-        [(self.function.declaration().name.clone(), self.function.clone())].into()
+        let parts = self.trigger.iter().chain(&self.evictor).map(|(function, _)| function);
+        parts.chain([&self.function]).map(|function| (function.declaration().name.clone(), function.clone())).collect()
+    }
+
+    /// The states of the function and of its window's trigger.
+    fn states(&self) -> Vec<StateDeclaration> {
+        let functions = self.trigger.iter().map(|(function, _)| function).chain([&self.function]);
+        functions.flat_map(|function| function.declaration().states.iter().cloned()).collect()
     }
 
     fn budget() -> Arc<HeapBudget> {

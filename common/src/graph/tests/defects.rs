@@ -106,7 +106,11 @@ fn clauses_that_make_no_sense_are_refused() {
     for (text, expected) in [
         ("window: same", "words.window: a window needs an `aggregate`, a `join`, an `order_by` or a `process`"),
         ("evict: { rows: 1 }\n    process: f", "`evict` needs a `window` and a `process`"),
-        ("evict: {}\n    process: f\n    window: same", "one of `rows` and `time` is expected"),
+        (
+            "window: { tumbling: { size: 1s }, trigger: t }\n    aggregate: { n: count(*) }",
+            "a trigger is asked by the window of a `process`",
+        ),
+        ("evict: {}\n    process: f\n    window: same", "one of `rows`, `time` and `function` is expected"),
         ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate`, a `process`, an `order_by` or a `deduplicate`"),
         ("having: x > 1", "a condition on rows is a `where`"),
         ("changelog: full", "only a running `aggregate`"),
@@ -194,7 +198,7 @@ fn clauses_that_make_no_sense_are_refused() {
         ("{ tumbling: { size: 0s } }", "0s is too short; at least 1ms"),
         ("{ tumbling: { size: 10s, offset: 10s } }", "the offset must be less than the size"),
         ("{ tumbling: { size: 10s }, lateness: 1s }", "did you mean \"allowed_lateness\""),
-        ("{ tumbling: { size: 10s }, trigger: {} }", "did you mean \"early\""),
+        ("{ tumbling: { size: 10s }, trigger: {} }", "window.trigger: `function` is missing"),
         ("{ tumbling: { size: 10s }, early: {} }", "window.early: `every`, a duration, or `rows`, a number, is expected"),
         ("{ tumbling: { size: 10s }, early: { every: 0s } }", "0s is too short; at least 1ms"),
         ("{ tumbling: { size: 10s }, early: { rows: 0 } }", "a whole number from 1 to 4294967295 is expected, found \"0\""),

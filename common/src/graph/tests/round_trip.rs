@@ -7,7 +7,7 @@ use super::super::*;
 use crate::declaration::Options;
 use crate::human::HumanDuration;
 use crate::plan::{
-    AlignSpec, BackendKind, CheckpointMode, FiringSpec, FutureRows, JoinKind, RestartSettings, TimeUnit, TopSpec, Trigger,
+    AlignSpec, BackendKind, CheckpointMode, Evict, FiringSpec, FutureRows, JoinKind, RestartSettings, TimeUnit, TopSpec, Trigger,
     WindowTime,
 };
 
@@ -268,8 +268,16 @@ fn split() -> impl Strategy<Value = Vec<(String, Option<String>)>> {
     })
 }
 
-fn evict() -> impl Strategy<Value = Evict> {
-    prop_oneof![(1..=u32::MAX).prop_map(|rows| Evict::Rows { rows }), ms(1).prop_map(|ms| Evict::Time { ms: ms as i64 })]
+fn part() -> impl Strategy<Value = GraphProcess> {
+    (text(), options()).prop_map(|(function, options)| GraphProcess { function, options })
+}
+
+fn evict() -> impl Strategy<Value = GraphEvict> {
+    prop_oneof![
+        (1..=u32::MAX).prop_map(|rows| GraphEvict::Last(Evict::Rows { rows })),
+        ms(1).prop_map(|ms| GraphEvict::Last(Evict::Time { ms: ms as i64 })),
+        part().prop_map(GraphEvict::Function),
+    ]
 }
 
 /// What a transform does beside filtering and selecting.
@@ -284,7 +292,7 @@ enum Work {
         bool,
     ),
     Process(Option<Vec<String>>, String, Options, bool),
-    ProcessWindow(String, GraphWindow, Option<Evict>),
+    ProcessWindow(String, GraphWindow, Option<GraphEvict>, Option<GraphProcess>),
     Join(GraphJoin, Option<GraphWindow>, u64),
     Top(Option<Vec<String>>, GraphTop, bool),
     WindowTop(Option<Vec<String>>, GraphTop, GraphWindow),
@@ -306,8 +314,8 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
             let connects = connects && keys.is_some();
             Work::Process(keys, function, options, connects)
         }),
-        (text(), window(), prop::option::of(evict()))
-            .prop_map(|(function, window, evict)| { Work::ProcessWindow(function, window, evict) }),
+        (text(), window(), prop::option::of(evict()), prop::option::of(part()))
+            .prop_map(|(function, window, evict, trigger)| { Work::ProcessWindow(function, window, evict, trigger) }),
         (join(), ms(1)).prop_map(|((join, window), ttl)| Work::Join(join, window, ttl)),
         (keys(), top(), any::<bool>()).prop_map(|(keys, top, full)| Work::Top(keys, top, full)),
         (keys(), top(), any::<bool>(), window())
@@ -332,6 +340,7 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 with_key: None,
                 window: None,
                 firing: None,
+                trigger: None,
                 window_time: WindowTime::default(),
                 aggregate: None,
                 having: None,
@@ -361,7 +370,8 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                     node.with_key = key_by.as_ref().filter(|_| connects).map(others);
                     (node.key_by, node.process) = (key_by, Some(GraphProcess { function, options }));
                 }
-                Work::ProcessWindow(function, window, evict) => {
+                Work::ProcessWindow(function, window, evict, trigger) => {
+                    node.trigger = trigger;
                     let process = GraphProcess { function, options: Options::new() };
                     (node.process, node.window, node.evict) = (Some(process), Some(window), evict);
                 }

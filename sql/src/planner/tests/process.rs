@@ -10,7 +10,7 @@ fn function(name: &str, kind: FunctionKind) -> FunctionDeclaration {
 }
 
 pub(super) fn functions() -> Declarations {
-    use FunctionKind::{BroadcastProcess, CoGroup, FlatMap, KeyedCoProcess, KeyedProcess, Reduce, Window};
+    use FunctionKind::{BroadcastProcess, CoGroup, Evictor, FlatMap, KeyedCoProcess, KeyedProcess, Reduce, Trigger, Window};
     let detect = function("detect", KeyedProcess).options(["limit"]).input("dateTime", LogicalType::Timestamp).event_timers();
     let odd = |function: FunctionDeclaration| function.side_output("odd", "price", LogicalType::Int64);
     let functions = [
@@ -20,6 +20,9 @@ pub(super) fn functions() -> Declarations {
         function("rate", BroadcastProcess).broadcast_input("auction", LogicalType::Int64).output("x", LogicalType::Int64),
         function("text", FlatMap).input("extra", LogicalType::Int64).output("x", LogicalType::Int64),
         function("median", Window).output("middle", LogicalType::Int64),
+        function("eager", Trigger).options(["rows"]).event_timers(),
+        function("joining", Trigger).merging(),
+        function("outliers", Evictor).options(["most"]).input("extra", LogicalType::String),
         function("compare", CoGroup).second_input("extra", LogicalType::String).output("x", LogicalType::Int64),
         function("match", KeyedCoProcess)
             .second_input("extra", LogicalType::String)
@@ -185,6 +188,54 @@ fn functions_get_whole_windows() {
     }
 }
 
+/// The names of the states of a plan's function, and of the columns of its rows.
+fn kept(plan: &Plan) -> (Vec<String>, Vec<String>) {
+    let (_, (operator, spec)) = process_of(plan);
+    let rows = spec.window_states(&operator.input);
+    let names = |columns: &[levada_common::types::Column]| columns.iter().map(|column| column.name.clone()).collect();
+    (operator.state_names(), names(&rows[0].schema.values))
+}
+
+#[test]
+fn windows_of_functions_have_triggers_evictors_sessions_and_late_rows() {
+    let trigger = "trigger: { function: eager, options: { rows: 3 } }";
+    let clauses = format!(
+        "key_by: [bidder], window: {{ tumbling: {{ size: 10s }}, {trigger}, allowed_lateness: 5s }}, \
+         evict: {{ function: outliers, options: {{ most: 3 }} }}, process: median"
+    );
+    let plan = plan_with(&job("", &clauses, "middle"), &functions()).unwrap();
+    check(&plan);
+    let text = explain(&plan);
+    let expected = "tumbling 10 s up to 5 s late with each batch, trigger \"eager\", evictor \"outliers\"";
+    assert!(text.contains(expected), "{text}");
+    let (states, columns) = kept(&plan);
+    assert_eq!(states, ["rows", "windows", "_timers.event", "watermark"]);
+    assert_eq!(columns, ["price", "dateTime", "extra"], "what the evictor looks at waits with the rows");
+    let (_, (_, spec)) = process_of(&plan);
+    assert!(!spec.window_states(&process_of(&plan).1.0.input)[0].schema.windowed);
+
+    for (gap, column) in [("1s", None), ("auction", Some("auction")), ("price * 2", Some("price * 2"))] {
+        let clauses = format!("key_by: [bidder], window: {{ session: {{ gap: {gap} }}, trigger: joining }}, process: median");
+        let plan = plan_with(&job("", &clauses, "middle"), &functions()).unwrap_or_else(|errors| panic!("{gap}: {errors}"));
+        check(&plan);
+        let (_, (operator, _)) = process_of(&plan);
+        assert!(column.is_none_or(|column| operator.input.column(column).is_some()), "{gap}: {}", operator.input.names());
+        assert_eq!(
+            kept(&plan),
+            (vec!["rows".into(), "windows".into(), "watermark".into()], vec!["price".into(), "dateTime".into()])
+        );
+    }
+    for clauses in [
+        "with: [bids], key_by: [bidder], window: { session: { gap: auction } }, process: compare",
+        "with: [bids], key_by: [bidder], window: { session: { gap: auction + 1 } }, process: compare",
+        "key_by: [bidder], window: { session: { gap: 1s }, allowed_lateness: 1s }, process: total",
+        "key_by: [bidder], window: { session: { gap: 1s }, early: { every: 1s, rows: 9 }, accumulate: false }, process: median",
+        "key_by: [bidder], window: { sliding: { size: 10s, slide: 2s }, trigger: eager }, process: median",
+    ] {
+        check(&plan_with(&job("", clauses, "window_end"), &functions()).unwrap_or_else(|errors| panic!("{clauses}: {errors}")));
+    }
+}
+
 #[test]
 fn windows_that_do_not_fit_are_said() {
     let tumbling = "window: { tumbling: { size: 10s } }";
@@ -201,15 +252,51 @@ fn windows_that_do_not_fit_are_said() {
         ),
         (
             "",
-            "key_by: [bidder], window: { session: { gap: 1s } }, process: median".into(),
-            "the rows of a session, of everything or of a count are not kept",
+            "key_by: [bidder], window: { count: { size: 10 } }, process: median".into(),
+            "over everything, and by count, write a `KeyedProcessFunction`",
         ),
         ("", "key_by: [bidder], window: same, process: median".into(), "`window: same` needs the columns window_start"),
         (", watermark: none", format!("key_by: [bidder], {tumbling}, process: median"), "a window needs event time;"),
         (
             "",
-            "key_by: [bidder], window: { tumbling: { size: 10s }, allowed_lateness: 1s }, process: median".into(),
-            "a function gets its rows once",
+            "key_by: [bidder], window: { tumbling: { size: 10s }, early: { rows: 3 }, trigger: eager }, process: median".into(),
+            "the `trigger` says when the window gives its rows",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { session: { gap: 1s }, trigger: eager }, process: median".into(),
+            "transforms.f.window.trigger: trigger \"eager\" does not merge windows, and sessions become one",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { session: { gap: extra } }, process: median".into(),
+            "transforms.f.window.session.gap: a gap is an integer, in milliseconds, and this one is STRING",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 1s }, trigger: { function: eager, options: { row: 1 } } }, process: median"
+                .into(),
+            "unknown option \"row\" of trigger \"eager\"; did you mean \"rows\"?",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 1s }, trigger: outliers }, process: median".into(),
+            "\"outliers\" is registered as evictor, not as trigger; it belongs under `evict.function`",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 1s }, trigger: eagre }, process: median".into(),
+            "no TaskManager has a trigger \"eagre\"; did you mean \"eager\"?; triggers: eager, joining",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 1s } }, process: eager".into(),
+            "\"eager\" is registered as trigger, not as function; it belongs under `window.trigger`",
+        ),
+        (
+            "",
+            format!("with: [bids], key_by: [bidder], {tumbling}, evict: {{ function: outliers }}, process: compare"),
+            "has two inputs, and `evict` is for one",
         ),
         (
             "",

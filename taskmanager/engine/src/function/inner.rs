@@ -80,6 +80,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Makes windows of keys the rows that can be entered: the id of each one's key, and the window.
+    pub(crate) fn enter_windows(&mut self, keys: impl IntoIterator<Item = u32>, windows: impl IntoIterator<Item = Namespace>) {
+        self.leave();
+        self.ids.extend(keys);
+        self.windows.extend(windows);
+    }
+
+    /// Makes this window of a key the current one.
+    pub(crate) fn enter_window(&mut self, key: u32, window: Namespace) {
+        self.keyed.set_current(key);
+        self.keyed.set_namespace(Some(window));
+    }
+
     /// There are no rows to be entered.
     pub(crate) fn leave(&mut self) {
         self.ids.clear();
@@ -159,17 +172,31 @@ impl Inner {
 
     /// Whether a timer is due.
     pub(crate) fn has_due(&self) -> bool {
-        TimerKind::ALL.into_iter().any(|kind| {
-            let next = self.timers[kind as usize].as_ref().and_then(FunctionTimers::next_time);
-            next.is_some_and(|next| next <= self.due(kind))
-        })
+        TimerKind::ALL.into_iter().any(|kind| self.next_due(kind).is_some())
+    }
+
+    /// When the next timer of this kind was due, if it was.
+    pub(crate) fn next_due(&self, kind: TimerKind) -> Option<i64> {
+        let next = self.timers[kind as usize].as_ref().and_then(FunctionTimers::next_time);
+        next.filter(|next| *next <= self.due(kind))
     }
 
     /// Takes up to `max` timers that are due: their keys, with their windows, are the rows that can be entered, their times are put in
     /// `times_ms`.
     pub(crate) fn take_due(&mut self, kind: TimerKind, max: usize, times_ms: &mut Vec<i64>) -> Result<(), FunctionError> {
+        self.take_due_until(kind, i64::MAX, max, times_ms)
+    }
+
+    /// As `take_due`, of those that were due at `until` or before.
+    pub(crate) fn take_due_until(
+        &mut self,
+        kind: TimerKind,
+        until: i64,
+        max: usize,
+        times_ms: &mut Vec<i64>,
+    ) -> Result<(), FunctionError> {
         times_ms.clear();
-        let due = self.due(kind);
+        let due = self.due(kind).min(until);
         let Some(timers) = &mut self.timers[kind as usize] else { return Ok(()) };
         if timers.next_time().is_none_or(|next| next > due) {
             return Ok(());

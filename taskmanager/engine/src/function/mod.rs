@@ -14,6 +14,7 @@ mod registered;
 mod rows;
 mod timers;
 mod traits;
+mod trigger;
 mod window;
 
 pub use context::{FlatMapContext, FunctionContext, KeyedContext, TimerKind};
@@ -28,9 +29,11 @@ pub use traits::{
     KeyedProcessFunction, ReduceFunction,
 };
 
+pub use trigger::{MergedWindows, TriggerResult, TriggerRows, WindowEvictor, WindowTrigger};
 pub use window::{CoGroupFunction, WindowFunction, WindowGroup};
 
 pub(crate) use erased::Function;
 pub(crate) use inner::Inner;
 pub(crate) use timers::FunctionTimers;
-pub(crate) use window::{WindowGroups, WindowWork};
+pub(crate) use trigger::{EvictorWork, TriggerWork, Triggering};
+pub(crate) use window::{GroupBounds, WindowGroups, WindowWork};

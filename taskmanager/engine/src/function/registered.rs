@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use levada_common::declaration::Options;
 use levada_common::function::{FunctionDeclaration, FunctionKind};
+use levada_common::plan::ProcessSpec;
+use levada_common::planned_state::WATERMARK;
+use levada_common::state_schema::StateDeclaration;
 use levada_common::types::Column;
 use levada_state::descriptor::{BindError, Binder, Recorder};
 use levada_state::types::{StateType, TypeError};
@@ -16,6 +19,7 @@ use super::traits::{
     AggregateFunction, BroadcastProcessFunction, FlatMapFunction, FoldFunction, KeyedCoProcessFunction, KeyedProcessFunction,
     ReduceFunction,
 };
+use super::trigger::{Evicting, EvictorWork, TriggerWork, Triggering, WindowEvictor, WindowTrigger};
 use super::window::{Accumulated, CoGroupFunction, CoGrouped, WindowFunction, WindowWork, Windowed};
 
 /// Functions by name.
@@ -25,20 +29,26 @@ type CreateRows = Arc<dyn Fn(&Options) -> Result<Box<dyn Function>, FunctionErro
 
 type CreateWindows = Arc<dyn Fn(&Options) -> Result<Box<dyn WindowWork>, FunctionError> + Send + Sync>;
 
-/// What makes an instance: for rows as they come, for whole windows, or for whichever its node wants.
+type CreateTrigger = Arc<dyn Fn(&Options) -> Result<Box<dyn TriggerWork>, FunctionError> + Send + Sync>;
+
+type CreateEvictor = Arc<dyn Fn(&Options) -> Result<Box<dyn EvictorWork>, FunctionError> + Send + Sync>;
+
+/// What makes an instance: for rows as they come, for whole windows, or for whichever its node wants; or for the window of a node.
 #[derive(Clone, Default)]
 struct Creates {
     rows: Option<CreateRows>,
     windows: Option<CreateWindows>,
+    trigger: Option<CreateTrigger>,
+    evictor: Option<CreateEvictor>,
 }
 
 impl Creates {
     fn rows(create: impl Fn(&Options) -> Result<Box<dyn Function>, FunctionError> + Send + Sync + 'static) -> Self {
-        Self { rows: Some(Arc::new(create)), windows: None }
+        Self { rows: Some(Arc::new(create)), ..Self::default() }
     }
 
     fn windows(create: impl Fn(&Options) -> Result<Box<dyn WindowWork>, FunctionError> + Send + Sync + 'static) -> Self {
-        Self { rows: None, windows: Some(Arc::new(create)) }
+        Self { windows: Some(Arc::new(create)), ..Self::default() }
     }
 }
 
@@ -149,6 +159,34 @@ impl RegisteredFunction {
         Self::new(declaration, FunctionKind::CoGroup, |_| Ok(()), creates)
     }
 
+    /// A trigger of windows.
+    ///
+    /// Errors: as `keyed_process`; states that are not kept per window.
+    pub fn trigger<T: WindowTrigger>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<T, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let create: CreateTrigger = Arc::new(move |options| Ok(Box::new(Triggering::new(create(options)?))));
+        let creates = Creates { trigger: Some(create), ..Creates::default() };
+        let registered = Self::new(declaration, FunctionKind::Trigger, T::bind, creates)?;
+        match registered.declaration.states.iter().find_map(trigger_state_defect) {
+            None => Ok(registered),
+            Some(defect) => Err(RegistrationError::Declaration { function: registered.declaration.name, defect }),
+        }
+    }
+
+    /// An evictor of windows.
+    ///
+    /// Errors: as `keyed_process`.
+    pub fn evictor<E: WindowEvictor>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<E, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let create: CreateEvictor = Arc::new(move |options| Ok(Box::new(Evicting(create(options)?))));
+        let creates = Creates { evictor: Some(create), ..Creates::default() };
+        Self::new(declaration, FunctionKind::Evictor, |_| Ok(()), creates)
+    }
+
     /// A reduce. It has no instance and no options.
     ///
     /// Errors: as `keyed_process`; inputs or outputs that are not the columns of its value.
@@ -198,6 +236,16 @@ impl RegisteredFunction {
         create.ok_or_else(|| FunctionError::failed("it takes rows as they come, and its node has a window"))?(options)
     }
 
+    /// An instance for a task whose function is in windows that are given by it.
+    pub(crate) fn create_trigger(&self, options: &Options) -> Result<Box<dyn TriggerWork>, FunctionError> {
+        self.creates.trigger.as_ref().ok_or_else(|| FunctionError::failed("it is no trigger"))?(options)
+    }
+
+    /// An instance for a task whose function does not get all rows of windows.
+    pub(crate) fn create_evictor(&self, options: &Options) -> Result<Box<dyn EvictorWork>, FunctionError> {
+        self.creates.evictor.as_ref().ok_or_else(|| FunctionError::failed("it is no evictor"))?(options)
+    }
+
     fn new<S>(
         mut declaration: FunctionDeclaration,
         kind: FunctionKind,
@@ -215,13 +263,27 @@ impl RegisteredFunction {
         let mut recorder = Recorder::new();
         bind(&mut recorder).map_err(|source| RegistrationError::Bind { function: function(), source: Box::new(source) })?;
         let states = recorder.into_declarations();
-        if let Some(keyed) = states.iter().find(|state| state.kind.is_keyed() && !declaration.keyed) {
+        let has_keys = declaration.keyed || kind.is_of_window();
+        if let Some(keyed) = states.iter().find(|state| state.kind.is_keyed() && !has_keys) {
             let defect = format!("its state \"{}\" belongs to keys, and it has none", keyed.name);
             return Err(RegistrationError::Declaration { function: function(), defect });
         }
         declaration.states = states;
         Ok(Self { declaration, creates })
     }
+}
+
+/// Why this cannot be a state of a trigger.
+fn trigger_state_defect(state: &StateDeclaration) -> Option<String> {
+    let name = &state.name;
+    let own: Vec<&str> =
+        ProcessSpec::WINDOW_ROWS.into_iter().chain([ProcessSpec::WINDOWS, ProcessSpec::RESULTS, WATERMARK]).collect();
+    if own.contains(&name.as_str()) {
+        return Some(format!("its state \"{name}\" has a name of the window's own ({}); give it another one", own.join(", ")));
+    }
+    let per_window = state.kind.is_keyed() && state.schema.windowed;
+    let remedy = "bind it `per_window`: what a trigger keeps goes with its window";
+    (!per_window).then(|| format!("its state \"{name}\" is not kept per window; {remedy}"))
 }
 
 /// Whether these columns, but for their names, are those of `T`.

@@ -89,14 +89,21 @@ impl<'a> WindowGroup<'a> {
     }
 }
 
-/// Groups of a window that fires.
+/// Groups that fire: keys of a window, or of several.
 pub(crate) struct WindowGroups {
-    pub(crate) start_ms: i64,
-    pub(crate) end_ms: i64,
+    pub(crate) bounds: GroupBounds,
     /// The key's columns, a row for each group.
     pub(crate) keys: RecordBatch,
     /// By input: rows, and which of them are each group's.
     pub(crate) inputs: Vec<(RecordBatch, Vec<Range<usize>>)>,
+}
+
+/// From when to when the windows of groups are.
+pub(crate) enum GroupBounds {
+    /// All groups are of one: its start and end.
+    One(i64, i64),
+    /// Starts and ends by group.
+    Each(Vec<i64>, Vec<i64>),
 }
 
 impl WindowGroups {
@@ -104,7 +111,27 @@ impl WindowGroups {
         self.keys.num_rows()
     }
 
-    fn rows(&self, input: usize, at: usize) -> RecordBatch {
+    /// Calls with each group, and its number.
+    pub(super) fn each(
+        &self,
+        mut call: impl FnMut(WindowGroup<'_>, usize) -> Result<(), FunctionError>,
+    ) -> Result<(), FunctionError> {
+        (0..self.len()).try_for_each(|at| {
+            let key = self.keys.slice(at, 1);
+            let (start_ms, end_ms) = match &self.bounds {
+                GroupBounds::One(start, end) => (*start, *end),
+                GroupBounds::Each(starts, ends) => (starts[at], ends[at]),
+            };
+            call(WindowGroup { key: Rows::new(&key), start_ms, end_ms }, at)
+        })
+    }
+
+    /// Which rows of an input a group has.
+    pub(super) fn span(&self, input: usize, at: usize) -> Range<usize> {
+        self.inputs[input].1[at].clone()
+    }
+
+    pub(super) fn rows(&self, input: usize, at: usize) -> RecordBatch {
         let (rows, spans) = &self.inputs[input];
         rows.slice(spans[at].start, spans[at].len())
     }
@@ -155,13 +182,12 @@ fn each(
     given: &mut Vec<usize>,
     mut call: impl FnMut(WindowGroup<'_>, usize, &mut Output) -> Result<(), FunctionError>,
 ) -> Result<(), FunctionError> {
-    for at in 0..groups.len() {
-        let (key, before) = (groups.keys.slice(at, 1), out.waiting());
-        let group = WindowGroup { key: Rows::new(&key), start_ms: groups.start_ms, end_ms: groups.end_ms };
+    groups.each(|group, at| {
+        let before = out.waiting();
         call(group, at, out)?;
         given.push(out.waiting() - before);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// A reduce, fold or aggregate over whole windows: a row for each group.

@@ -34,7 +34,8 @@ pub struct HarnessRun {
     next: usize,
     checkpoint: u64,
     output: Vec<RecordBatch>,
-    /// By the declared outputs beside the main one.
+    side_names: Vec<String>,
+    /// By its outputs beside the main one.
     sides: Vec<Vec<RecordBatch>>,
 }
 
@@ -57,6 +58,7 @@ impl HarnessRun {
         let (spec, functions) = (harness.spec(), harness.functions());
         let metrics = Arc::new(NodeMetrics::new(spec.uid.clone()));
         let (budget, cold) = (Harness::budget(), harness.stores());
+        let states = harness.states();
         let mut subtasks = Vec::new();
         for subtask in 0..harness.parallelism {
             let mut operator = operators::build(&spec, &NoExpressions, &functions)?;
@@ -70,17 +72,16 @@ impl HarnessRun {
                 heap_budget: Arc::clone(&budget),
                 cold: cold.clone(),
             };
-            let restored = snapshot
-                .map(|snapshot| snapshot.of(subtask, harness.parallelism, &harness.function.declaration().states))
-                .unwrap_or_default();
+            let restored = snapshot.map(|snapshot| snapshot.of(subtask, harness.parallelism, &states)).unwrap_or_default();
             operator.open(&context, restored)?;
             subtasks.push(operator);
         }
         let broadcast = harness.function.declaration().broadcast.clone().map(StreamSchema::append);
         let checkpoint = snapshot.map_or(0, |snapshot| snapshot.checkpoint);
         let sides = vec![Vec::new(); spec.sides.len()];
+        let side_names = spec.sides.iter().map(|side| side.name.clone()).collect();
         let (next, output, input) = (0, Vec::new(), spec.input);
-        let mut run = Self { input, harness, broadcast, subtasks, metrics, next, checkpoint, output, sides };
+        let mut run = Self { input, harness, broadcast, subtasks, metrics, next, checkpoint, output, side_names, sides };
         run.drain()?;
         Ok(run)
     }
@@ -189,12 +190,12 @@ impl HarnessRun {
         json(&self.batches())
     }
 
-    /// What it gave to its output `side`, likewise.
+    /// What it gave to its output `side`, likewise; in a window what came too late, under `late` or `late_left` and `late_right`.
     ///
     /// Errors: as `output`; an output that it does not have.
     pub fn side_output(&mut self, side: &str) -> Result<Vec<Value>, HarnessError> {
         let declaration = self.harness.function.declaration();
-        let at = declaration.sides.iter().position(|declared| declared.name == side);
+        let at = self.side_names.iter().position(|known| known == side);
         let no_side = || HarnessError::NoSide { function: declaration.name.clone(), side: side.into() };
         json(&std::mem::take(&mut self.sides[at.ok_or_else(no_side)?]))
     }

@@ -31,6 +31,7 @@ use crate::operator::Operator;
 use crate::operators::late::LateRows;
 use shape::Shape;
 
+pub(super) use sessions::{Ends, SessionSource, behind};
 pub(super) use slices::Series;
 
 /// The operator of this aggregation.

@@ -3,6 +3,7 @@
 //! It gives the function batches and due timers, holds its states, and takes part in checkpoints for it. Must never know what
 //! the function does. Invariant: timers of event time fire before the watermark that they waited for goes on.
 
+mod groups;
 mod guard;
 mod states;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use arrow::array::ArrayRef;
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::Schema;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use levada_common::function::FunctionDeclaration;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::plan::{OperatorSpec, ProcessSpec};
 use levada_common::time::Watermark;
@@ -24,7 +26,8 @@ use levada_state::snapshot::StatePart;
 
 use crate::error::EngineError;
 use crate::function::{
-    FiredTimers, Function, FunctionContext, FunctionError, Functions, Inner, Namespace, Output, Rows, TimerKind,
+    FiredTimers, Function, FunctionContext, FunctionError, Functions, Inner, Namespace, Output, RegisteredFunction, Rows,
+    TimerKind,
 };
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::charge::charge;
@@ -38,18 +41,14 @@ const TIMERS_PER_CALL: usize = 1024;
 ///
 /// Errors: a function that is not registered here, or that was declared otherwise at planning.
 pub(super) fn build(spec: &OperatorSpec, process: &ProcessSpec, functions: &Functions) -> Result<Box<dyn Operator>, EngineError> {
-    let (uid, name) = (&spec.uid, &process.function.name);
-    let registered = functions.get(name).ok_or_else(|| EngineError::UnknownFunction {
-        uid: uid.clone(),
-        function: name.clone(),
-        known: functions.keys().cloned().collect::<Vec<_>>().join(", "),
-    })?;
-    if *registered.declaration() != process.function {
-        return Err(EngineError::OtherFunction { uid: uid.clone(), function: name.clone() });
-    }
-    let failed = failed(uid, name);
+    let uid = &spec.uid;
+    let registered = registered(uid, &process.function, functions)?;
+    let failed = failed(uid, &process.function.name);
     if let Some(window) = &process.window {
         let work = guarded(|| registered.create_windowed(&process.options)).map_err(failed)?;
+        if window.is_by_key() {
+            return groups::build(spec, process, window, work, functions);
+        }
         return window::build(spec, process, window, work);
     }
     let function = guarded(|| registered.create(&process.options)).map_err(failed)?;
@@ -58,6 +57,26 @@ pub(super) fn build(spec: &OperatorSpec, process: &ProcessSpec, functions: &Func
         inputs.push(Keyed::new(uid, &second.schema, second.keys.iter())?);
     }
     Ok(Box::new(Process { spec: spec.clone(), process: process.clone(), function, inputs, running: None }))
+}
+
+/// The function that is registered here under the name of a planned one.
+///
+/// Errors: none is, or it is declared otherwise.
+fn registered<'a>(
+    uid: &Uid,
+    planned: &FunctionDeclaration,
+    functions: &'a Functions,
+) -> Result<&'a RegisteredFunction, EngineError> {
+    let name = &planned.name;
+    let registered = functions.get(name).ok_or_else(|| EngineError::UnknownFunction {
+        uid: uid.clone(),
+        function: name.clone(),
+        known: functions.keys().cloned().collect::<Vec<_>>().join(", "),
+    })?;
+    if registered.declaration() != planned {
+        return Err(EngineError::OtherFunction { uid: uid.clone(), function: name.clone() });
+    }
+    Ok(registered)
 }
 
 /// What an error of a node's function becomes.

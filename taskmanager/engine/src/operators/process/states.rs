@@ -43,13 +43,7 @@ pub(super) fn open(
     context: &OperatorContext,
     function: &mut dyn Function,
 ) -> Result<Inner, EngineError> {
-    let options = KeyedOptions {
-        uid: uid.clone(),
-        keys: process.keys.clone(),
-        key_groups: context.key_groups,
-        max_parallelism: context.max_parallelism,
-        budget: Arc::clone(&context.heap_budget),
-    };
+    let options = options(uid, &process.keys, context);
     let is_keyed = process.function.states.iter().any(|state| state.kind.is_keyed());
     let mut keyed = match context.cold.as_ref().filter(|_| is_keyed) {
         Some(stores) => {
@@ -68,6 +62,36 @@ pub(super) fn open(
     let timers = |wanted: bool| wanted.then(|| FunctionTimers::new(&process.keys, process.function.window_timers));
     let (event, processing) = (timers(process.function.event_timers), timers(process.function.processing_timers));
     Ok(Inner::new(uid.clone(), process.keys.clone(), keyed, operator, [event, processing]))
+}
+
+/// Keyed states on the heap, empty, and timers of windows where they are wanted (of event time, of processing time).
+///
+/// Errors: as `open`.
+pub(super) fn on_heap<T>(
+    (uid, function): (&Uid, &str),
+    keys: &[Column],
+    context: &OperatorContext,
+    timers: [bool; 2],
+    bind: impl FnOnce(&mut dyn Binder) -> Result<T, BindError>,
+) -> Result<(Inner, T), EngineError> {
+    let mut keyed = KeyedState::new(options(uid, keys, context));
+    let bound = bind(&mut keyed).map_err(|source| EngineError::Bind {
+        uid: uid.clone(),
+        function: function.into(),
+        source: Box::new(source),
+    })?;
+    let timers = timers.map(|wanted| wanted.then(|| FunctionTimers::new(keys, true)));
+    Ok((Inner::new(uid.clone(), keys.to_vec(), keyed, OperatorStates::new(uid.clone()), timers), bound))
+}
+
+fn options(uid: &Uid, keys: &[Column], context: &OperatorContext) -> KeyedOptions {
+    KeyedOptions {
+        uid: uid.clone(),
+        keys: keys.to_vec(),
+        key_groups: context.key_groups,
+        max_parallelism: context.max_parallelism,
+        budget: Arc::clone(&context.heap_budget),
+    }
 }
 
 /// Puts what a snapshot had into the states.

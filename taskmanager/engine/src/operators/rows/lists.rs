@@ -47,6 +47,11 @@ impl RowLists {
         self.links[row as usize].after
     }
 
+    /// The row before this one, or `NO_ROW`.
+    pub(in crate::operators) fn before(&self, row: u32) -> u32 {
+        self.links[row as usize].before
+    }
+
     /// The key of a row.
     #[inline]
     pub(in crate::operators) fn key(&self, row: u32) -> u32 {

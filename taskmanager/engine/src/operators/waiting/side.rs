@@ -13,7 +13,7 @@ use levada_state::format::KEY_PREFIX;
 use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
 
-use crate::operators::window::{Grid, WindowSource};
+use crate::operators::window::{Grid, NAMESPACE_COLUMN, WindowSource, namespace_type};
 
 /// One side, resolved against its input.
 #[derive(Debug)]
@@ -37,7 +37,8 @@ pub(in crate::operators) struct Side {
     pub(in crate::operators) state: StateMeta,
     /// Schema of a snapshot's pieces.
     pub(in crate::operators) pieces: SchemaRef,
-    /// For each column of a piece but the marks, its place in the input.
+    /// For each column of a piece but the marks, its place in the input; that of the window, where the state has windows, is behind
+    /// the input's columns.
     pub(in crate::operators) saved: Vec<usize>,
     /// Whether pieces end with a column of marks; before it they have one that says since when rows stand, where they have a time to
     /// live.
@@ -110,9 +111,11 @@ impl Side {
         };
         let mut values: Vec<Field> = declaration.schema.values.iter().map(Column::to_field).collect();
         let mark = has_mark.then(|| values.pop()).flatten();
+        let window = declaration.schema.windowed.then(|| Field::new(NAMESPACE_COLUMN, namespace_type(), false));
         let others = (0..arrow.fields().len()).filter(|at| !keys.contains(at));
-        let saved = keys.iter().copied().chain(others).collect();
-        let pieces = Arc::new(Schema::new(keys.iter().map(key).chain(values).chain(ttl).chain(mark).collect::<Vec<_>>()));
+        let saved = keys.iter().copied().chain(window.iter().map(|_| arrow.fields().len())).chain(others).collect();
+        let pieces = keys.iter().map(key).chain(window).chain(values).chain(ttl).chain(mark);
+        let pieces = Arc::new(Schema::new(pieces.collect::<Vec<_>>()));
         let (name, kind) = (declaration.name, declaration.kind);
         Ok(Self {
             key_types: keys.iter().map(|at| arrow.field(*at).data_type().clone()).collect(),

@@ -33,6 +33,8 @@ pub(in crate::operators) struct RestoredRows {
     pub(in crate::operators) batch: RecordBatch,
     /// Since when they stand, where that was saved.
     pub(in crate::operators) since: Option<ArrayRef>,
+    /// In which window each stands, where the state has windows.
+    pub(in crate::operators) windows: Option<ArrayRef>,
     /// What was noted of each row, where that was saved.
     pub(in crate::operators) marks: Option<BooleanArray>,
 }
@@ -76,7 +78,8 @@ pub(in crate::operators) fn read(
 /// A restored batch of the side at this place, in the order of the input's columns.
 fn rows_of(sides: &[Side], at: usize, batch: &RecordBatch) -> Result<RestoredRows, String> {
     let side = &sides[at];
-    let mut columns: Vec<Option<ArrayRef>> = vec![None; side.input.fields().len()];
+    let windowed = side.state.schema.windowed;
+    let mut columns: Vec<Option<ArrayRef>> = vec![None; side.input.fields().len() + usize::from(windowed)];
     let (mut since, mut marks) = (None, None);
     for (at, field) in side.pieces.fields().iter().enumerate() {
         match side.saved.get(at) {
@@ -85,7 +88,8 @@ fn rows_of(sides: &[Side], at: usize, batch: &RecordBatch) -> Result<RestoredRow
             None => marks = Some(restored_column(batch, field)?.as_boolean().clone()),
         }
     }
-    let columns = columns.into_iter().collect::<Option<Vec<_>>>().ok_or("a column of the input is not saved")?;
+    let mut columns = columns.into_iter().collect::<Option<Vec<_>>>().ok_or("a column of the input is not saved")?;
+    let windows = if windowed { columns.pop() } else { None };
     let batch = side.batch(columns).map_err(|error| error.to_string())?;
-    Ok(RestoredRows { side: at, batch, since, marks })
+    Ok(RestoredRows { side: at, batch, since, windows, marks })
 }

@@ -13,7 +13,7 @@ const NEVER: i64 = i64::MIN;
 
 /// Sessions by the bucket of their end.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(in crate::operators) struct Ends {
     buckets: BTreeMap<i64, Vec<u32>>,
     /// By session: the bucket in which it is looked for; entries in others are left from sessions of the same number before it.
     bucket_of: Vec<i64>,
@@ -22,7 +22,7 @@ pub(super) struct Ends {
 
 impl Ends {
     /// Enters a session that is in no bucket.
-    pub(super) fn enter(&mut self, session: u32, end: i64) {
+    pub(in crate::operators) fn enter(&mut self, session: u32, end: i64) {
         if self.bucket_of.len() <= session as usize {
             self.bucket_of.resize(session as usize + 1, NEVER);
         }
@@ -33,20 +33,20 @@ impl Ends {
     }
 
     /// Forgets a session, if it is in a bucket.
-    pub(super) fn leave(&mut self, session: u32) {
+    pub(in crate::operators) fn leave(&mut self, session: u32) {
         if let Some(bucket) = self.bucket_of.get_mut(session as usize) {
             *bucket = NEVER;
         }
     }
 
     /// Whether the session is in a bucket.
-    pub(super) fn has(&self, session: u32) -> bool {
+    pub(in crate::operators) fn has(&self, session: u32) -> bool {
         self.bucket_of.get(session as usize).is_some_and(|bucket| *bucket != NEVER)
     }
 
     /// Takes out the sessions that end at `time` or before, and appends them to `due`. `end_of` is a session's end, not before
     /// the one that it was entered with.
-    pub(super) fn take_due(&mut self, time: i64, end_of: impl Fn(u32) -> i64, due: &mut Vec<u32>) {
+    pub(in crate::operators) fn take_due(&mut self, time: i64, end_of: impl Fn(u32) -> i64, due: &mut Vec<u32>) {
         while let Some(first) = self.buckets.first_entry().filter(|first| first.key().saturating_mul(BUCKET_MS) <= time) {
             let bucket = *first.key();
             let mut sessions = first.remove();
@@ -78,17 +78,17 @@ impl Ends {
     }
 
     /// When the first bucket will be over.
-    pub(super) fn first_over(&self) -> Option<i64> {
+    pub(in crate::operators) fn first_over(&self) -> Option<i64> {
         self.buckets.keys().next().map(|bucket| bucket.saturating_add(1).saturating_mul(BUCKET_MS))
     }
 
     /// The last time of the last bucket that is over at `now`: none whose sessions are looked at is looked at again.
-    pub(super) fn last_over(now: i64) -> i64 {
+    pub(in crate::operators) fn last_over(now: i64) -> i64 {
         now.saturating_sub(now.rem_euclid(BUCKET_MS)).saturating_sub(1)
     }
 
     /// Bytes held.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(in crate::operators) fn memory_bytes(&self) -> usize {
         self.entries * size_of::<u32>()
             + self.buckets.len() * size_of::<(i64, Vec<u32>)>()
             + self.bucket_of.capacity() * size_of::<i64>()

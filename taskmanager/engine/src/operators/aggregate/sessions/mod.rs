@@ -42,7 +42,9 @@ use rows::SessionRows;
 use source::Source;
 use stored_due::StoredDue;
 
+pub(in crate::operators) use ends::Ends;
 pub(super) use partial::Partial;
+pub(in crate::operators) use source::Source as SessionSource;
 pub(super) use updating::UpdatingSessions;
 
 /// An aggregation in session windows.
@@ -221,7 +223,7 @@ impl Operator for Sessions {
 }
 
 /// The time that goes on downstream: a millisecond behind, as sessions are given, until the data has ended.
-fn behind(watermark: Watermark) -> Watermark {
+pub(in crate::operators) fn behind(watermark: Watermark) -> Watermark {
     if watermark == Watermark::MAX { watermark } else { Watermark(watermark.0.saturating_sub(1)) }
 }
 

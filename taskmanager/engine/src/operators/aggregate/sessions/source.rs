@@ -10,6 +10,7 @@ use arrow::record_batch::RecordBatch;
 use levada_common::human::HumanDuration;
 use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, SessionGap, WindowSpec};
 use levada_common::time::is_event_time;
+use levada_common::types::StreamSchema;
 
 use crate::error::EngineError;
 use crate::metrics::NodeMetrics;
@@ -18,9 +19,9 @@ use crate::operators::window::{WINDOW_END, WINDOW_START, times};
 
 /// Start and end of each row: `[start, end)`, milliseconds.
 #[derive(Debug, Clone)]
-pub(super) struct Bounds {
-    pub(super) starts: ScalarBuffer<i64>,
-    pub(super) ends: ScalarBuffer<i64>,
+pub(in crate::operators) struct Bounds {
+    pub(in crate::operators) starts: ScalarBuffer<i64>,
+    pub(in crate::operators) ends: ScalarBuffer<i64>,
 }
 
 /// Where they come from.
@@ -36,7 +37,7 @@ enum Kind {
 
 /// Reads the bounds of rows.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(in crate::operators) struct Source {
     kind: Kind,
     bad: BadRecords,
 }
@@ -45,7 +46,7 @@ impl Source {
     /// Of this aggregation in session windows.
     ///
     /// Errors: what the plan names and the input does not have, as text.
-    pub(super) fn new(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Self, String> {
+    pub(in crate::operators) fn new(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<Self, String> {
         let place = |name: &str| {
             let found = spec.input.batch_index(name);
             found.ok_or_else(|| format!("column \"{name}\" is not among the input's: {}", spec.input.names()))
@@ -73,15 +74,31 @@ impl Source {
         Ok(Self { kind, bad: BadRecords::new(spec) })
     }
 
+    /// Of rows of this stream, an input of an operator that is in sessions of event time with this gap.
+    ///
+    /// Errors: as `new`.
+    pub(in crate::operators) fn of_rows(spec: &OperatorSpec, input: &StreamSchema, gap: &SessionGap) -> Result<Self, String> {
+        let place = |name: &str| {
+            let found = input.batch_index(name);
+            found.ok_or_else(|| format!("column \"{name}\" is not among the input's: {}", input.names()))
+        };
+        let time = Some(place(input.event_time.as_deref().ok_or("a window over a stream without event time")?)?);
+        let kind = match gap {
+            SessionGap::Fixed { gap_ms } => Kind::Fixed { time, gap_ms: (*gap_ms).max(1) },
+            SessionGap::Column { name } => Kind::PerRow { time, gap: place(name)? },
+        };
+        Ok(Self { kind, bad: BadRecords::new(spec) })
+    }
+
     /// The operator is opened: bad rows are counted here.
-    pub(super) fn open(&mut self, metrics: &Arc<NodeMetrics>) {
+    pub(in crate::operators) fn open(&mut self, metrics: &Arc<NodeMetrics>) {
         self.bad.open(metrics);
     }
 
     /// The rows that can hold a session open, and from when to when each does; `now` is when they come in, where that is asked.
     ///
     /// Errors: a row without a gap, where the policy is to fail; a row without time, which the watermark operator lets no row be.
-    pub(super) fn read(&self, batch: RecordBatch, now: Option<i64>) -> Result<(RecordBatch, Bounds), EngineError> {
+    pub(in crate::operators) fn read(&self, batch: RecordBatch, now: Option<i64>) -> Result<(RecordBatch, Bounds), EngineError> {
         match self.kind {
             Kind::Parts { start, end } => {
                 let (starts, ends) = (self.times(&batch, start)?, self.times(&batch, end)?);

@@ -103,7 +103,7 @@ impl RegularJoin {
 
     /// Puts restored rows back.
     fn restore(&mut self, restored: Restored) -> Result<(), EngineError> {
-        for RestoredRows { side: at, batch, since, marks } in restored.rows {
+        for RestoredRows { side: at, batch, since, marks, .. } in restored.rows {
             let side = &self.shape.sides[at];
             let (keys, uniques) = (side.keys(batch.columns()), side.unique_keys(batch.columns()));
             let columns: Vec<ArrayRef> = batch.columns().iter().cloned().chain(since).collect();

@@ -11,7 +11,7 @@ use levada_state::rows::Rows as KeyRows;
 use super::Pane;
 use super::shape::Shape;
 use crate::error::EngineError;
-use crate::function::WindowGroups;
+use crate::function::{GroupBounds, WindowGroups};
 use crate::operators::rows::{Grouped, RowBuffer, rows_of};
 use crate::operators::window::Window;
 
@@ -58,8 +58,8 @@ impl Firing {
         let key_columns = self.index.keys(KeyRows::Ids(&keys));
         let key_rows = RecordBatch::try_new_with_options(Arc::clone(&shape.key_schema), key_columns, &options);
         let key_rows = key_rows.map_err(|source| shape.kernel(source))?;
-        let Window { start: start_ms, end: end_ms } = self.window;
-        Ok(Some((WindowGroups { start_ms, end_ms, keys: key_rows, inputs }, keys)))
+        let bounds = GroupBounds::One(self.window.start, self.window.end);
+        Ok(Some((WindowGroups { bounds, keys: key_rows, inputs }, keys)))
     }
 
     /// The rows of an input that these keys have, and which are whose.

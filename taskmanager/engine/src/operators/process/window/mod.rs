@@ -32,7 +32,8 @@ use crate::operators::rows::RowBuffer;
 use crate::operators::waiting;
 use crate::operators::window::{Split, Window};
 use firing::{Firing, Runs};
-use shape::Shape;
+
+pub(super) use shape::Shape;
 
 /// Groups that a function gets in one go, so that their rows are gathered together.
 const GROUPS_PER_CALL: usize = 256;

@@ -21,30 +21,31 @@ use crate::operators::waiting::{Meets, Side, SidePlan};
 use crate::operators::window::Grid;
 
 /// A function in windows, resolved against its inputs.
-pub(super) struct Shape {
-    pub(super) uid: Uid,
+pub(in super::super) struct Shape {
+    pub(in super::super) uid: Uid,
     clause: String,
-    pub(super) function: String,
-    pub(super) declaration: Arc<FunctionDeclaration>,
-    pub(super) keys: Vec<Column>,
-    pub(super) key_schema: SchemaRef,
+    pub(in super::super) function: String,
+    pub(in super::super) declaration: Arc<FunctionDeclaration>,
+    pub(in super::super) keys: Vec<Column>,
+    pub(in super::super) key_schema: SchemaRef,
     /// By input.
-    pub(super) sides: Vec<Side>,
+    pub(in super::super) sides: Vec<Side>,
     /// Windows that overlap, of slices.
-    pub(super) series: Option<Series>,
+    pub(in super::super) series: Option<Series>,
     pub(super) evict: Option<Evictor>,
     /// What the function gives itself.
-    pub(super) own_output: StreamSchema,
+    pub(in super::super) own_output: StreamSchema,
     /// Its outputs beside the main one that are read.
-    pub(super) read: Vec<SideOutput>,
-    output: SchemaRef,
+    pub(in super::super) read: Vec<SideOutput>,
+    pub(in super::super) output: SchemaRef,
 }
 
 impl Shape {
-    pub(super) fn new(spec: &OperatorSpec, process: &ProcessSpec, window: &ProcessWindow) -> Result<Self, EngineError> {
+    pub(in super::super) fn new(spec: &OperatorSpec, process: &ProcessSpec, window: &ProcessWindow) -> Result<Self, EngineError> {
         let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
         let meets = match (&window.window, window.window.slices()) {
             (WindowSpec::Same, _) => Meets::InColumns,
+            (WindowSpec::Session { .. }, _) => Meets::InTime,
             (_, Some((size_ms, offset_ms))) => Meets::InGrid(Grid::new(size_ms, offset_ms, None)),
             (other, None) => return Err(invariant(format!("a function takes no rows of {other:?}"))),
         };
@@ -93,12 +94,12 @@ impl Shape {
     }
 
     /// An Arrow kernel failed.
-    pub(super) fn kernel(&self, source: ArrowError) -> EngineError {
+    pub(in super::super) fn kernel(&self, source: ArrowError) -> EngineError {
         EngineError::Kernel { uid: self.uid.clone(), clause: self.clause.clone(), source }
     }
 
     /// A rule of the engine's own was broken.
-    pub(super) fn invariant(&self, message: impl Into<String>) -> EngineError {
+    pub(in super::super) fn invariant(&self, message: impl Into<String>) -> EngineError {
         EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
     }
 }

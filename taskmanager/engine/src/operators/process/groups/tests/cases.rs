@@ -1,0 +1,170 @@
+//! Single cases, as they were found in other systems, and what is refused.
+
+use levada_common::declaration::Options;
+use levada_common::function::{FunctionDeclaration, FunctionKind};
+use levada_common::plan::{SessionGap, WindowSpec};
+use levada_common::types::LogicalType;
+use levada_state::descriptor::{BindError, Binder, ValueState, ValueStateDescriptor};
+
+use super::model::{Row, Setup};
+use super::{found, harness, push};
+use crate::function::{
+    FunctionError, KeyedContext, RegisteredFunction, TriggerResult, TriggerRows, WindowEvictor, WindowGroup, WindowTrigger,
+};
+
+fn sessions(gap_ms: i64, lateness_ms: i64) -> Setup {
+    let window = WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } };
+    Setup { window, lateness_ms, results: None, two_inputs: false, has_trigger: false, has_evictor: false, evict_ms: 0 }
+}
+
+fn row(key: i64, time: i64, id: i64) -> Row {
+    Row { key, time, id, say: 0, gap: 1 }
+}
+
+#[test]
+fn a_row_that_bridges_sessions_makes_them_one_in_every_order() {
+    let rows = [row(1, 0, 1), row(1, 15_000, 2), row(1, 8_000, 4), row(1, 3_000, 8)];
+    let setup = sessions(10_000, 0);
+    for order in 0..24 {
+        let (mut left, mut rest, mut rows) = (rows.to_vec(), order, Vec::new());
+        for places in (1..=4).rev() {
+            rows.push(left.remove(rest % places));
+            rest /= places;
+        }
+        let mut run = harness(&setup).start().unwrap();
+        push(&mut run, &setup, 0, &rows[..2]);
+        let snapshot = run.snapshot().unwrap();
+        run = harness(&setup).parallelism(3).restore(&snapshot).unwrap();
+        push(&mut run, &setup, 0, &rows[2..]);
+        run.finish().unwrap();
+        assert_eq!(found(&mut run, &setup).0, ["1 0..25000 [1 2 4 8] []"], "order {order}");
+    }
+}
+
+#[test]
+fn a_late_row_that_extends_a_session_gives_it_once_more() {
+    let setup = sessions(10_000, 60_000);
+    let mut run = harness(&setup).start().unwrap();
+    push(&mut run, &setup, 0, &[row(1, 0, 1), row(2, 20_001, 2)]);
+    run.watermark(20_000).unwrap();
+    assert_eq!(found(&mut run, &setup).0, ["1 0..10000 [1] []"]);
+    push(&mut run, &setup, 0, &[row(1, 5_000, 3)]);
+    assert_eq!(found(&mut run, &setup).0, ["1 0..15000 [1 3] []"]);
+    run.finish().unwrap();
+    assert_eq!(found(&mut run, &setup).0, ["2 20001..30001 [2] []"]);
+}
+
+/// A snapshot that is being written is what was there at the barrier, though rows are removed and blocks moved.
+#[test]
+fn many_rows_come_and_go_beside_a_snapshot() {
+    let setup = Setup { has_trigger: true, ..sessions(5, 0) };
+    let mut run = harness(&setup).batch_rows(4096).start().unwrap();
+    let rows = |from: i64, say: i64| (from..from + 20_000).map(|id| Row { say, ..row(id % 1_000, id, id) }).collect::<Vec<_>>();
+    push(&mut run, &setup, 0, &rows(0, 0));
+    run.watermark(15_000).unwrap();
+    push(&mut run, &setup, 0, &rows(20_000, 0));
+    let snapshot = run.snapshot().unwrap();
+    let mut after = harness(&setup).batch_rows(4096).parallelism(2).restore(&snapshot).unwrap();
+    let mut ends = Vec::new();
+    for run in [&mut run, &mut after] {
+        found(run, &setup);
+        run.watermark(39_000).unwrap();
+        run.finish().unwrap();
+        let (mut rows, late) = found(run, &setup);
+        rows.sort();
+        assert!(late.is_empty());
+        ends.push(rows);
+    }
+    assert_eq!(ends[0], ends[1]);
+    assert!(ends[0].len() > 20_000, "{}", ends[0].len());
+}
+
+/// Rows without a key are one group.
+#[test]
+fn a_window_without_key_has_its_trigger_too() {
+    let declaration = FunctionDeclaration::new("collect", FunctionKind::Window)
+        .keyed(false)
+        .input("at", LogicalType::Int64)
+        .input("id", LogicalType::Int64)
+        .output("first", LogicalType::String)
+        .output("second", LogicalType::String);
+    let function = RegisteredFunction::window(declaration, |_| Ok(super::Collect)).unwrap();
+    let tumbling = WindowSpec::Tumbling { size_ms: 10, offset_ms: 0 };
+    let harness = crate::harness::Harness::new(function).event_time("at").window(tumbling, None);
+    let harness = harness.trigger(super::obedient(), Options::new());
+    let mut run = harness.clone().start().unwrap();
+    let rows = [(1, 1, 0), (2, 2, 1), (11, 3, 0)].map(|(at, id, say)| serde_json::json!({"at": at, "id": id, "say": say}));
+    run.push(&rows).unwrap();
+    let firsts = |run: &mut crate::harness::HarnessRun| -> Vec<String> {
+        run.output().unwrap().iter().map(|row| row["first"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(firsts(&mut run), ["1 2"]);
+    let snapshot = run.snapshot().unwrap();
+    let mut run = harness.restore(&snapshot).unwrap();
+    run.finish().unwrap();
+    assert_eq!(firsts(&mut run), ["1 2", "3"]);
+}
+
+struct Bad;
+
+impl WindowTrigger for Bad {
+    type States = ValueState<i64>;
+
+    fn bind(binder: &mut dyn Binder) -> Result<Self::States, BindError> {
+        ValueStateDescriptor::new("count").bind(binder)
+    }
+
+    fn on_rows(
+        &mut self,
+        _states: &Self::States,
+        _rows: TriggerRows<'_>,
+        _ctx: &mut KeyedContext<'_>,
+        _answers: &mut [TriggerResult],
+    ) -> Result<(), FunctionError> {
+        Ok(())
+    }
+}
+
+impl WindowEvictor for Bad {
+    fn before(
+        &mut self,
+        _group: WindowGroup<'_>,
+        _rows: crate::function::Rows<'_>,
+        _keep: &mut [bool],
+    ) -> Result<(), FunctionError> {
+        panic!("it does not like rows")
+    }
+}
+
+#[test]
+fn what_cannot_be_a_trigger_or_evictor_is_refused_by_name() {
+    let trigger = || FunctionDeclaration::new("bad", FunctionKind::Trigger);
+    let refused = |registered: Result<RegisteredFunction, _>| {
+        let error: crate::function::RegistrationError = registered.err().expect("it is refused");
+        error.to_string()
+    };
+    let text = refused(RegisteredFunction::trigger(trigger(), |_| Ok(Bad)));
+    assert!(text.contains("its state \"count\" is not kept per window; bind it `per_window`"), "{text}");
+    let text = refused(RegisteredFunction::trigger(trigger().output("x", LogicalType::Int64), |_| Ok(super::Obedient)));
+    assert!(text.contains("a trigger gives no rows"), "{text}");
+    let evictor = || FunctionDeclaration::new("bad", FunctionKind::Evictor);
+    let text = refused(RegisteredFunction::evictor(evictor().event_timers(), |_| Ok(super::ById)));
+    assert!(text.contains("an evictor sets no timers"), "{text}");
+    let text = refused(RegisteredFunction::evictor(trigger(), |_| Ok(super::ById)));
+    assert!(text.contains("declared as a trigger and is a evictor"), "{text}");
+    let window = FunctionDeclaration::new("collect", FunctionKind::Window).merging().output("x", LogicalType::Int64);
+    let text = refused(RegisteredFunction::window(window, |_| Ok(super::Collect)));
+    assert!(text.contains("is no trigger, and merges nothing"), "{text}");
+}
+
+#[test]
+fn a_panic_of_an_evictor_fails_the_node_by_its_name() {
+    let evictor = FunctionDeclaration::new("bad", FunctionKind::Evictor);
+    let evictor = RegisteredFunction::evictor(evictor, |_| Ok(Bad)).unwrap();
+    let mut run = harness(&sessions(10, 0)).evictor(evictor, Options::new()).start().unwrap();
+    push(&mut run, &sessions(10, 0), 0, &[row(1, 0, 1)]);
+    let error = run.watermark(20).unwrap_err();
+    let text = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let text = text.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    assert!(text.contains("it does not like rows"), "{text}");
+}
