@@ -11,7 +11,7 @@ use std::time::Instant;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_state::cold::{ColdError, RowLayout};
-use levada_state::row_codec::RowReader;
+use levada_state::row_codec::{RowReader, to_open};
 use levada_state::snapshot::VisitRows;
 use rocksdb::{ColumnFamilyDescriptor, DBCompressionType};
 
@@ -130,7 +130,7 @@ fn renumbered(groups: KeyGroupRange, from: u32, to: u32) -> KeyGroupRange {
 }
 
 /// Visits the entries of `state` in the database in `path` that had not expired when the snapshot was taken and belong to `groups`
-/// of a job with `max_parallelism`; where the number of key groups has changed, others too.
+/// of a job with `max_parallelism`, as the open format has them; where the number of key groups has changed, others too.
 ///
 /// Errors: `Open`, `UnknownState`, `Read`, `Entry`. Blocks.
 pub fn read_database(
@@ -143,7 +143,8 @@ pub fn read_database(
 ) -> Result<(), ColdError> {
     let database = ReadDatabase::open(shared, uid, path)?;
     let groups = renumbered(groups, database.description.max_parallelism, max_parallelism);
-    database.rows(state, groups, visit)
+    let schema = database.description.state(state).map(|found| Arc::clone(&found.schema)).unwrap_or_default();
+    database.rows(state, groups, &mut |rows| visit(to_open(&schema, &rows)))
 }
 
 /// Which of these databases the new one is to be made of: the one with most of its groups, with their numbers.

@@ -79,8 +79,8 @@ impl Sink for Within<'_, '_> {
     }
 }
 
-/// Puts the rows of a state that belong to `groups` into its family; `next` gives them batch by batch, with the layout's columns
-/// among their columns. Answers the number of entries.
+/// Puts the rows of a state that belong to `groups` into its family; `next` gives them batch by batch, with the columns of the open
+/// format among their columns. Answers the number of entries.
 ///
 /// Errors: `Layout` for rows of another state, `Write`, and whatever `next` says.
 pub fn put_rows(
@@ -90,10 +90,11 @@ pub fn put_rows(
     mut next: impl FnMut() -> Result<Option<RecordBatch>, Failure>,
 ) -> Result<u64, Failure> {
     let wrong = |source| ColdError::Layout { uid: database.uid.clone(), state: family.state.clone(), source };
-    let mut rows = Sorting::new(database, family, groups);
+    let (mut rows, mut before) = (Sorting::new(database, family, groups), 0);
     while let Some(batch) = next()? {
-        let picked = family.layout.pick(&batch).map_err(wrong);
-        picked.and_then(|batch| rows.add(batch)).map_err(|error| error.to_failure())?;
+        let entries = family.layout.from_open(&batch, before).map_err(wrong);
+        before += batch.num_rows() as u64;
+        entries.and_then(|entries| rows.add(entries)).map_err(|error| error.to_failure())?;
     }
     rows.finish().map_err(|error| error.to_failure())
 }

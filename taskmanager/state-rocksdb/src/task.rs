@@ -85,7 +85,7 @@ impl TaskDatabases {
     }
 
     /// Puts rows of a state with this schema into the operator's database, those of the task's key groups; `next` gives them batch
-    /// by batch, with the columns of the state's layout among their columns. Answers the number of entries.
+    /// by batch, with the state's columns in the open format among their columns. Answers the number of entries.
     ///
     /// Errors: `Open`, `Layout` for rows of another state, `Write`, and whatever `next` says. Blocks.
     pub fn put_rows(

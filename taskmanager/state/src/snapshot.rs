@@ -16,6 +16,7 @@ use levada_common::ids::Uid;
 use levada_common::state_schema::StateSchema;
 
 use crate::cold::ColdError;
+use crate::row_codec::to_open;
 
 /// What a state is called and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl StatePart {
         matches!(self.contents, Contents::Database(_))
     }
 
-    /// The rows as pieces; those of a database are all read at once. Blocks: never call it on a task's thread.
+    /// The rows as pieces, as the open format has them; those of a database are all read at once. Blocks: never call it on a task's thread.
     pub fn into_pieces(self) -> Result<(StateMeta, PieceReader), ColdError> {
         let database = match self.contents {
             Contents::Pieces(reader) => return Ok((self.meta, reader)),
@@ -72,7 +73,7 @@ impl StatePart {
         };
         let (sender, reader) = pieces();
         database.rows(&self.meta.name, &mut |rows| {
-            sender.send(rows);
+            sender.send(to_open(&self.meta.schema, &rows));
             ControlFlow::Continue(())
         })?;
         sender.finish();

@@ -80,7 +80,7 @@ fn of_schema(schema: &SchemaRef, batch: &RecordBatch) -> anyhow::Result<RecordBa
 fn empty_schema(state: &OperatorState) -> SchemaRef {
     let group = state.kind.is_keyed().then(|| Arc::new(Field::new(KEY_GROUP_COLUMN, DataType::UInt16, false)));
     let layout = RowLayout::new(Arc::clone(&state.schema), 1);
-    let mut fields: Vec<_> = group.into_iter().chain(layout.columns().fields().iter().cloned()).collect();
+    let mut fields: Vec<_> = group.into_iter().chain(layout.open_columns().fields().iter().cloned()).collect();
     if fields.is_empty() {
         fields.push(Arc::new(Field::new(ENTRY_COLUMN, DataType::Utf8, false)));
     }

@@ -2,6 +2,7 @@
 
 pub mod aggregate;
 pub(crate) mod bad_records;
+mod behind;
 pub(crate) mod chain;
 mod charge;
 mod event_time;

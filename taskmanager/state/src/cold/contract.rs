@@ -26,7 +26,7 @@ pub const TOUCHED_AT_MS: i64 = 77;
 /// Distinct values of each part of an address.
 const KEYS: u64 = 12;
 
-/// Names and schemas of the suite's states: a value, a windowed one that expires, a map, a windowed list.
+/// Names and schemas of the suite's states: a value, a windowed one that expires, a map, a windowed list, rows.
 pub fn states() -> Vec<(&'static str, Arc<StateSchema>)> {
     let column = |name: &str, ty| Column::new(name, ty, true);
     let state = |shape, keys: Vec<Column>| StateSchema { shape, keys, ..StateSchema::default() };
@@ -47,7 +47,10 @@ pub fn states() -> Vec<(&'static str, Arc<StateSchema>)> {
         values: vec![column("value", LogicalType::Int64)],
         ..state(StateShape::List, vec![text()])
     };
-    [("value", value), ("windows", windows), ("map", map), ("list", list)].map(|(name, schema)| (name, Arc::new(schema))).into()
+    let rows =
+        StateSchema { values: vec![column("value", LogicalType::Int64)], ..state(StateShape::Rows, vec![number(), text()]) };
+    let states = [("value", value), ("windows", windows), ("map", map), ("list", list), ("rows", rows)];
+    states.map(|(name, schema)| (name, Arc::new(schema))).into()
 }
 
 /// Small numbers, the same for a seed.

@@ -15,7 +15,7 @@ use super::encode::{Counted, EncodeError, EncodedState, SizeLimit, Written, desc
 use super::groups::{group_field, groups_by_key};
 use super::index::{GroupSpan, to_json};
 use super::{GROUPS_FIELD, to_metadata};
-use crate::row_codec::RowLayout;
+use crate::row_codec::{RowLayout, to_open};
 use crate::snapshot::{DatabaseSnapshot, StateMeta};
 
 /// Writes a keyed state that is in a database as a file, counts bytes and stops above the limit.
@@ -36,13 +36,13 @@ pub fn encode_database(
 /// Visits the database's rows and writes them.
 fn write(meta: &StateMeta, max_parallelism: u32, database: &dyn DatabaseSnapshot, out: &mut Counted<'_, impl Write>) -> Written {
     let layout = RowLayout::new(Arc::clone(&meta.schema), max_parallelism);
-    let fields: Vec<_> = std::iter::once(group_field()).chain(layout.columns().fields().iter().cloned()).collect();
+    let fields: Vec<_> = std::iter::once(group_field()).chain(layout.open_columns().fields().iter().cloned()).collect();
     let schema = Arc::new(Schema::new_with_metadata(fields, to_metadata(meta, max_parallelism)));
     let mut writer = FileWriter::try_new(out, &schema)?;
     let (mut spans, mut failure) = (Vec::new(), None);
     let mut batches = 0;
     let visited = database.rows(&meta.name, &mut |piece| {
-        let written = with_spans(&piece, &schema, (batches, max_parallelism), &mut spans);
+        let written = with_spans(&to_open(&meta.schema, &piece), &schema, (batches, max_parallelism), &mut spans);
         batches += 1;
         match written.and_then(|batch| writer.write(&batch)) {
             Ok(()) => ControlFlow::Continue(()),

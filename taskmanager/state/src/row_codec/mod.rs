@@ -1,8 +1,8 @@
 //! The bytes of a state's entries in a cold store, and back: whole batches at a time.
 //!
 //! A key is the group (u16, big-endian), then where the state has windows 00 or 01 and the window's end and start (i64,
-//! big-endian, sign flipped), then the key's canonical bytes, then those of the map key, or a list element's index (i64,
-//! big-endian, sign flipped). No key begins another, so what lies below a key is what begins with its bytes; keys order by
+//! big-endian, sign flipped), then the key's canonical bytes, then those of the map key, or the index of a list's element or of a
+//! row among rows (i64, big-endian, sign flipped). No key begins another, so what lies below a key is what begins with its bytes; keys order by
 //! group, window's end, start, key. A value is `_ttl` where it is on, then each value column: 00 for null, else 01 and the bytes
 //! of a key of that type, floats bit by bit (a FLOAT32 in 4 bytes), a LIST as its length (u32, little-endian) and its elements, a
 //! STRUCT as its fields, each of them with its mark.
@@ -10,6 +10,7 @@
 //! Must never know who stores the bytes. Invariant: they never change (golden vectors in the tests).
 
 mod error;
+mod open;
 mod read;
 mod rows;
 mod window;
@@ -27,6 +28,7 @@ use crate::format::KEY_PREFIX;
 use write::ValueWriter;
 
 pub use error::{BadRow, LayoutError};
+pub use open::to_open;
 pub use read::{RowReader, read_namespace};
 pub use rows::RowBytes;
 pub use window::{Namespaces, Window, namespace_type};
@@ -34,7 +36,8 @@ pub use window::{Namespaces, Window, namespace_type};
 /// The column of windows.
 pub const NAMESPACE_COLUMN: &str = "namespace";
 
-/// The column of a list element's place: INT64, not null; elements of one list are in its order.
+/// The column of the place of a list's element, or of a row among those of its key: INT64, not null; they are in its order. In the
+/// open format rows have none.
 pub const INDEX_COLUMN: &str = "_index";
 
 /// The column of an entry's last touch where the state expires: TIMESTAMP, not null.
@@ -95,7 +98,7 @@ impl RowLayout {
     pub fn new(schema: Arc<StateSchema>, max_parallelism: u32) -> Self {
         let keys = schema.keys.iter().map(|key| Field::new(format!("{KEY_PREFIX}{}", key.name), key.ty.to_arrow(), true));
         let namespace = schema.windowed.then(|| Field::new(NAMESPACE_COLUMN, namespace_type(), true));
-        let index = (schema.shape == StateShape::List).then(|| Field::new(INDEX_COLUMN, DataType::Int64, false));
+        let index = is_indexed(&schema).then(|| Field::new(INDEX_COLUMN, DataType::Int64, false));
         let below = schema.map_key.iter().map(|column| Field::new(&column.name, column.ty.to_arrow(), true));
         let values = schema.values.iter().map(|column| column.to_field());
         let ttl = schema.ttl.is_some().then(|| Field::new(TTL_COLUMN, DataType::Timestamp(TimeUnit::Millisecond, None), false));
@@ -118,14 +121,14 @@ impl RowLayout {
         self.max_parallelism
     }
 
-    /// Whether several entries lie below one key: a list's elements, a map's entries.
+    /// Whether several entries lie below one key: a list's elements, a map's entries, rows.
     pub fn has_below(&self) -> bool {
         self.below_columns() > 0
     }
 
     /// Number of columns of an entry's place below its key.
     fn below_columns(&self) -> usize {
-        usize::from(self.schema.shape == StateShape::List) + self.schema.map_key.len()
+        usize::from(is_indexed(&self.schema)) + self.schema.map_key.len()
     }
 
     /// Number of columns before those of the place below the key.
@@ -164,9 +167,9 @@ impl RowLayout {
         key_groups_of_rows(&addresses.keys, rows, self.max_parallelism, &mut groups);
         let (mut keys, mut below) = (KeyEncoder::new(), KeyEncoder::new());
         keys.encode(&addresses.keys, rows);
-        let is_list = self.schema.shape == StateShape::List;
-        let index = addresses.below.first().filter(|_| is_list).map(|index| index.as_primitive::<Int64Type>().values());
-        if !is_list {
+        let is_indexed = is_indexed(&self.schema);
+        let index = addresses.below.first().filter(|_| is_indexed).map(|index| index.as_primitive::<Int64Type>().values());
+        if !is_indexed {
             below.encode(&addresses.below, rows);
         }
         let namespaces = addresses.namespace.as_ref().map(Namespaces::of);
@@ -183,7 +186,7 @@ impl RowLayout {
             out.extend(keys.key(row));
             match index {
                 Some(index) => out.extend(&window::ordered(index[row])),
-                None if is_list => {}
+                None if is_indexed => {}
                 None => out.extend(below.key(row)),
             }
             out.end_row();
@@ -307,6 +310,11 @@ impl RowLayout {
         let found = columns.map(|column| column.data_type().to_string()).collect::<Vec<_>>().join(", ");
         Err(LayoutError::Columns { found, expected: text(&self.columns) })
     }
+}
+
+/// Whether entries of a key have an index: elements of a list, rows.
+fn is_indexed(schema: &StateSchema) -> bool {
+    matches!(schema.shape, StateShape::List | StateShape::Rows)
 }
 
 fn text(schema: &Schema) -> String {

@@ -12,7 +12,6 @@ use arrow::datatypes::{
     Int64Type, Schema, SchemaRef, TimeUnit, TimestampMillisecondType, UInt64Type,
 };
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use levada_common::state_schema::StateShape;
 
 use super::window::from_ordered;
 use super::{BadRow, Namespaces, RowLayout, Window};
@@ -55,8 +54,8 @@ impl RowReader {
     fn new(layout: &RowLayout, whole: bool) -> Self {
         let (schema, fields) = (layout.schema(), layout.columns().fields());
         let first = layout.key_columns();
-        let is_list = schema.shape == StateShape::List;
-        let below = first + usize::from(is_list);
+        let is_indexed = super::is_indexed(schema);
+        let below = first + usize::from(is_indexed);
         let values = first + layout.below_columns();
         let readers = |range: std::ops::Range<usize>, place| fields[range].iter().map(|f| Reader::new(f, place)).collect();
         let columns = if whole { Arc::clone(layout.columns()) } else { Arc::new(Schema::new(fields[first..].to_vec())) };
@@ -65,7 +64,7 @@ impl RowReader {
             whole,
             keys: if whole { readers(0..schema.keys.len(), Place::Key) } else { Vec::new() },
             windows: (whole && schema.windowed).then(Vec::new),
-            index: is_list.then(Vec::new),
+            index: is_indexed.then(Vec::new),
             below: readers(below..values, Place::Key),
             values: readers(values..values + schema.values.len(), Place::Value),
             ttl: schema.ttl.is_some().then(|| Reader::new(&fields[fields.len() - 1], Place::Value)),

@@ -1,7 +1,6 @@
 //! Groups and aggregates: running, in event-time windows, over everything; in one phase or two.
 
 pub(super) mod assign;
-mod behind;
 mod change_rows;
 mod changed;
 mod counted;

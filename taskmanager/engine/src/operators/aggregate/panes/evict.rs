@@ -5,13 +5,13 @@
 use levada_state::bits::Bits;
 use levada_state::rows::Rows;
 
-use super::super::behind::Due;
 use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use super::pane::Stored;
 use super::saving::Target;
 use super::{OpenPanes, PIECE_ROWS, Pane, recount};
 use crate::error::EngineError;
+use crate::operators::behind::Due;
 
 /// Groups that are sent after a batch while memory is short.
 const SENT_ROWS: usize = 16_384;
@@ -42,7 +42,7 @@ impl OpenPanes {
     pub(in super::super) fn make_room(&mut self, shape: &Shape) -> Result<(), EngineError> {
         let held_bytes = self.held_bytes();
         let Some(store) = &mut self.store else { return Ok(()) };
-        match store.behind.due(shape, held_bytes)? {
+        match store.behind.due(held_bytes)? {
             Due::Nothing => Ok(()),
             Due::Send => self.send(shape),
             Due::Room if self.changed() * 2 <= self.groups => self.evict(shape),
@@ -67,7 +67,7 @@ impl OpenPanes {
 
     /// Sends more than a batch can change, if the store takes it.
     fn send(&mut self, shape: &Shape) -> Result<(), EngineError> {
-        let takes_more = self.store.as_mut().map_or(Ok(false), |store| store.behind.takes_more(shape))?;
+        let takes_more = self.store.as_mut().map_or(Ok(false), |store| store.behind.takes_more())?;
         if takes_more { self.save(shape, SENT_ROWS) } else { Ok(()) }
     }
 
@@ -75,7 +75,7 @@ impl OpenPanes {
     pub(super) fn empty(&mut self, shape: &Shape) -> Result<(), EngineError> {
         self.begin_generation();
         self.save_all(shape)?;
-        self.store.as_mut().map_or(Ok(()), |store| store.behind.wait(shape))?;
+        self.store.as_mut().map_or(Ok(()), |store| store.behind.wait())?;
         self.evict(shape)
     }
 

@@ -35,7 +35,7 @@ impl OpenPanes {
     pub(in super::super) fn give(&mut self, shape: &Shape, window: Window, ids: &[u32]) -> Result<(), EngineError> {
         let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
         if let (Some(saving), Some(piece)) = (&self.saving, pane.unsaved(shape, ids, &mut self.scratch)) {
-            saving.send(shape, self.store.as_mut(), piece)?;
+            saving.send(self.store.as_mut(), piece)?;
         }
         pane.groups.give(ids);
         pane.mark_changed(ids);
@@ -53,7 +53,7 @@ impl OpenPanes {
         // What is being sent is of a time before: what changes now can be sent only after it.
         self.save_all(shape)?;
         let Some(store) = &mut self.store else { return Ok(None) };
-        let scan = store.scan(shape, window, store.key_groups)?;
+        let scan = store.scan(window, store.key_groups)?;
         Ok(Some(StoredRows::staying(shape, window, scan)))
     }
 }

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 
 use levada_state::cold::Scan;
 
-use super::super::behind::failed;
 use super::super::shape::Shape;
 use super::OpenPanes;
 use super::store::PaneStore;
 use crate::error::EngineError;
+use crate::operators::behind::failed;
 use crate::operators::window::Window;
 
 /// The panes, and how far the first one is.
@@ -53,15 +53,15 @@ impl OpenPanes {
         let mut rows = 0;
         while rows < rows_max
             && let Some(window) = windows.front().copied()
-            && store.behind.takes_more(shape)?
+            && store.behind.takes_more()?
         {
             let stored = match scan {
                 Some(scan) => scan,
-                None => scan.insert(store.scan(shape, window, store.key_groups)?),
+                None => scan.insert(store.scan(window, store.key_groups)?),
             };
             match stored.next() {
                 Some(batch) => {
-                    let gone = PaneStore::groups_of(shape, &batch.map_err(|source| failed(shape, source))?);
+                    let gone = PaneStore::groups_of(shape, &batch.map_err(|source| failed(&shape.uid, source))?);
                     rows += gone.rows;
                     store.delete(shape, window, gone.keys, gone.rows)?;
                 }

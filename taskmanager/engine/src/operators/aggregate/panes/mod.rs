@@ -110,7 +110,7 @@ impl OpenPanes {
         let before = pane.groups.len();
         pane.groups.intern(keys, rows, ids);
         if let (Some(saving), Some(piece)) = (&self.saving, pane.unsaved(shape, ids, &mut self.scratch)) {
-            saving.send(shape, self.store.as_mut(), piece)?;
+            saving.send(self.store.as_mut(), piece)?;
         }
         pane.frozen.resize(pane.groups.len());
         pane.mark_changed(ids);
@@ -278,7 +278,7 @@ impl OpenPanes {
         };
         if saving.is_abandoned() {
             self.give_up();
-        } else if !saving.is_full(shape, self.store.as_mut())? {
+        } else if !saving.is_full(self.store.as_mut())? {
             self.save(shape, BACKGROUND_ROWS)?;
         }
         Ok(self.saving.is_some() || self.warming.is_some() || !self.leaving.is_empty())
@@ -344,7 +344,7 @@ impl OpenPanes {
             parts = vec![concat_batches(&shape.pieces, &parts).expect("pieces have one schema")];
         }
         for part in parts {
-            saving.send(shape, self.store.as_mut(), part)?;
+            saving.send(self.store.as_mut(), part)?;
         }
         if saving.windows.is_empty()
             && self.retired.is_empty()

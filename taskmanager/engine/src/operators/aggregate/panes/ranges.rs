@@ -8,12 +8,12 @@ use arrow::array::ArrayRef;
 use levada_common::keys::KeyGroupRange;
 use levada_state::rows::Rows;
 
-use super::super::behind::failed;
 use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use super::store::PaneStore;
 use super::{OpenPanes, PIECE_ROWS};
 use crate::error::EngineError;
+use crate::operators::behind::failed;
 use crate::operators::window::Window;
 
 /// Most bytes that a range takes, however much memory there is: it is merged at once.
@@ -141,8 +141,8 @@ impl Ranges {
             if !store.beyond.contains(window) {
                 continue;
             }
-            for batch in store.scan(shape, *window, range)? {
-                let mut stored = PaneStore::groups_of(shape, &batch.map_err(|source| failed(shape, source))?);
+            for batch in store.scan(*window, range)? {
+                let mut stored = PaneStore::groups_of(shape, &batch.map_err(|source| failed(&shape.uid, source))?);
                 if let Some(pane) = &mut pane {
                     stored = stored.absent_from(shape, &mut pane.groups)?;
                 }

@@ -32,7 +32,7 @@ impl OpenPanes {
                 self.empty(shape)?;
             }
         }
-        self.begin_warming(shape)?;
+        self.begin_warming()?;
         self.count(shape, context)
     }
 

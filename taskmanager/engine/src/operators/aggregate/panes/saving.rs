@@ -6,7 +6,6 @@ use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_state::snapshot::PieceSender;
 
-use super::super::shape::Shape;
 use super::store::PaneStore;
 use crate::error::EngineError;
 use crate::operators::window::Window;
@@ -32,10 +31,10 @@ pub(super) struct Saving {
 
 impl Saving {
     /// Whether whoever takes the pieces has enough to do.
-    pub(super) fn is_full(&self, shape: &Shape, store: Option<&mut PaneStore>) -> Result<bool, EngineError> {
+    pub(super) fn is_full(&self, store: Option<&mut PaneStore>) -> Result<bool, EngineError> {
         match (&self.target, store) {
             (Target::Pieces(sender), _) => Ok(sender.is_full()),
-            (Target::Store, Some(store)) => Ok(!store.behind.takes_more(shape)?),
+            (Target::Store, Some(store)) => Ok(!store.behind.takes_more()?),
             (Target::Store, None) => Ok(false),
         }
     }
@@ -49,10 +48,10 @@ impl Saving {
     }
 
     /// Sends a piece.
-    pub(super) fn send(&self, shape: &Shape, store: Option<&mut PaneStore>, piece: RecordBatch) -> Result<(), EngineError> {
+    pub(super) fn send(&self, store: Option<&mut PaneStore>, piece: RecordBatch) -> Result<(), EngineError> {
         match (&self.target, store) {
             (Target::Pieces(sender), _) => sender.send(piece),
-            (Target::Store, Some(store)) => store.upsert(shape, piece)?,
+            (Target::Store, Some(store)) => store.upsert(piece)?,
             (Target::Store, None) => {}
         }
         Ok(())

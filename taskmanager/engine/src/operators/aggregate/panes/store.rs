@@ -11,10 +11,10 @@ use arrow::record_batch::RecordBatch;
 use levada_common::keys::{KeyGroupRange, key_groups_of_rows};
 use levada_state::cold::{Addresses, Change, ColdStateId, ColdStores, Scan, Scope, Seal, Within};
 
-use super::super::behind::{Behind, failed};
 use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use crate::error::EngineError;
+use crate::operators::behind::{Behind, failed};
 use crate::operators::window::Window;
 
 /// Groups of a store, by columns.
@@ -54,9 +54,9 @@ pub(super) struct PaneStore {
 impl PaneStore {
     /// Takes up the aggregation's state in its store, with what was restored there.
     pub(super) fn open(shape: &Shape, stores: &dyn ColdStores, key_groups: KeyGroupRange) -> Result<Self, EngineError> {
-        let mut behind = Behind::open(shape, stores)?;
-        let state = behind.open_state(shape, shape.state_name(), &shape.state)?;
-        let namespaces = behind.write_back.store().namespaces(state, key_groups).map_err(|source| failed(shape, source))?;
+        let mut behind = Behind::open(&shape.uid, stores)?;
+        let state = behind.open_state(shape.state_name(), &shape.state)?;
+        let namespaces = behind.write_back.store().namespaces(state, key_groups).map_err(|source| failed(&shape.uid, source))?;
         let beyond = namespaces.into_iter().map(Window::of_store).collect();
         Ok(Self { behind, state, key_groups, beyond, written_back: None })
     }
@@ -69,7 +69,7 @@ impl PaneStore {
         keys: &[ArrayRef],
         rows: usize,
     ) -> Result<StoredGroups, EngineError> {
-        let loaded = self.behind.load(shape, self.state, &addresses(window, keys.to_vec(), rows))?;
+        let loaded = self.behind.load(self.state, &addresses(window, keys.to_vec(), rows))?;
         let found = UInt32Array::from(loaded.positions);
         let keys = keys.iter().map(|column| take(column, &found, None)).collect::<Result<_, _>>();
         let keys = keys.map_err(|source| shape.kernel(source))?;
@@ -77,8 +77,8 @@ impl PaneStore {
     }
 
     /// Begins to visit what is written of a window in these key groups.
-    pub(super) fn scan(&mut self, shape: &Shape, window: Window, groups: KeyGroupRange) -> Result<Scan, EngineError> {
-        self.behind.scan(shape, self.state, Scope { groups, within: Within::Exactly(window.in_store()) })
+    pub(super) fn scan(&mut self, window: Window, groups: KeyGroupRange) -> Result<Scan, EngineError> {
+        self.behind.scan(self.state, Scope { groups, within: Within::Exactly(window.in_store()) })
     }
 
     /// A batch of a scan, by columns.
@@ -101,8 +101,8 @@ impl PaneStore {
     }
 
     /// Sends groups as they are now.
-    pub(super) fn upsert(&mut self, shape: &Shape, piece: RecordBatch) -> Result<(), EngineError> {
-        self.behind.change(shape, self.state, Change { deletes: None, upserts: Some(piece) })
+    pub(super) fn upsert(&mut self, piece: RecordBatch) -> Result<(), EngineError> {
+        self.behind.change(self.state, Change { deletes: None, upserts: Some(piece) })
     }
 
     /// What was sent between generations, of groups that memory does not have, has to be written before anything is looked for: until
@@ -121,18 +121,18 @@ impl PaneStore {
         if rows == 0 || (window == Window::WHOLE && !shape.plan.has_marks()) {
             return Ok(());
         }
-        self.behind.change(shape, self.state, Change { deletes: Some(addresses(window, keys, rows)), upserts: None })
+        self.behind.change(self.state, Change { deletes: Some(addresses(window, keys, rows)), upserts: None })
     }
 
     /// Whether panes that hold so many bytes may take more rows; where not, the store wakes the task when they may.
     pub(super) fn is_ready(&mut self, shape: &Shape, held_bytes: usize) -> Result<bool, EngineError> {
         if let Some(seal) = self.written_back {
-            if !self.behind.write_back.store().is_written(seal).map_err(|source| failed(shape, source))? {
+            if !self.behind.write_back.store().is_written(seal).map_err(|source| failed(&shape.uid, source))? {
                 return Ok(false);
             }
             self.written_back = None;
         }
-        self.behind.is_ready(shape, held_bytes)
+        self.behind.is_ready(held_bytes)
     }
 }
 

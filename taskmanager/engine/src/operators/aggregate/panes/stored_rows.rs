@@ -8,13 +8,13 @@ use arrow::record_batch::RecordBatch;
 use levada_state::cold::Scan;
 use levada_state::rows::Rows;
 
-use super::super::behind::failed;
 use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use super::pane::piece;
 use super::store::PaneStore;
 use super::{OpenPanes, Pane};
 use crate::error::EngineError;
+use crate::operators::behind::failed;
 use crate::operators::pending::Pending;
 use crate::operators::window::Window;
 
@@ -63,7 +63,7 @@ impl StoredRows {
                 }
                 return Ok(None);
             };
-            let stored = PaneStore::groups_of(shape, &batch.map_err(|source| failed(shape, source))?);
+            let stored = PaneStore::groups_of(shape, &batch.map_err(|source| failed(&shape.uid, source))?);
             let absent = match &mut self.leaving {
                 Some(pane) => stored.absent_from(shape, &mut pane.groups)?,
                 // It stays, so it is open.
@@ -78,7 +78,7 @@ impl StoredRows {
             } else {
                 let given = self.groups.due(Rows::first(self.groups.len()));
                 self.groups.give(&given);
-                store.upsert(shape, piece(shape, self.window, &self.groups, &given))?;
+                store.upsert(piece(shape, self.window, &self.groups, &given))?;
             }
         }
     }
@@ -89,7 +89,7 @@ impl OpenPanes {
     pub(super) fn stored_rows(&mut self, shape: &Shape, pane: Pane) -> Result<Option<StoredRows>, EngineError> {
         match self.store.as_mut().filter(|_| pane.has_more()) {
             Some(store) => {
-                let scan = store.scan(shape, pane.window, store.key_groups)?;
+                let scan = store.scan(pane.window, store.key_groups)?;
                 Ok(Some(StoredRows::new(shape, pane.window, Some(pane), scan)))
             }
             None => {

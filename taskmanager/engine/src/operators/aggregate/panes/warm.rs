@@ -7,11 +7,11 @@
 
 use levada_state::cold::Scan;
 
-use super::super::behind::failed;
 use super::super::shape::Shape;
 use super::store::{PaneStore, StoredGroups};
 use super::{OpenPanes, Window, open, recount};
 use crate::error::EngineError;
+use crate::operators::behind::failed;
 
 /// A visit to all groups of the whole stream.
 pub(super) struct Warming {
@@ -26,10 +26,10 @@ impl std::fmt::Debug for Warming {
 
 impl OpenPanes {
     /// Begins, where the store has groups of the whole stream and there is room for some.
-    pub(super) fn begin_warming(&mut self, shape: &Shape) -> Result<(), EngineError> {
+    pub(super) fn begin_warming(&mut self) -> Result<(), EngineError> {
         let is_short = self.is_short();
         if let Some(store) = self.store.as_mut().filter(|store| !is_short && store.beyond.contains(&Window::WHOLE)) {
-            self.warming = Some(Warming { scan: store.scan(shape, Window::WHOLE, store.key_groups)? });
+            self.warming = Some(Warming { scan: store.scan(Window::WHOLE, store.key_groups)? });
         }
         Ok(())
     }
@@ -42,7 +42,7 @@ impl OpenPanes {
         let Some(warming) = &mut self.warming else { return Ok(false) };
         match warming.scan.next() {
             Some(batch) => {
-                let stored = PaneStore::groups_of(shape, &batch.map_err(|source| failed(shape, source))?);
+                let stored = PaneStore::groups_of(shape, &batch.map_err(|source| failed(&shape.uid, source))?);
                 self.take_warmed(shape, &stored)?;
             }
             None => {

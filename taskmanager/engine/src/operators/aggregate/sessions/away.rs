@@ -10,9 +10,9 @@ use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::TimestampMillisecondType;
 use levada_state::cold::Scan;
 
-use super::super::behind::failed;
 use super::super::shape::Shape;
 use crate::error::EngineError;
+use crate::operators::behind::failed;
 
 /// Ends that are counted together, in milliseconds.
 const BUCKET_MS: i64 = 100;
@@ -43,7 +43,7 @@ impl Away {
         let Some(uncounted) = &mut self.uncounted else { return Ok(false) };
         match uncounted.next() {
             Some(batch) => {
-                let batch = batch.map_err(|source| failed(shape, source))?;
+                let batch = batch.map_err(|source| failed(&shape.uid, source))?;
                 let ends: &ArrayRef = batch.columns().last().expect("a session has an end");
                 ends.as_primitive::<TimestampMillisecondType>().values().iter().for_each(|end| self.add(*end));
             }

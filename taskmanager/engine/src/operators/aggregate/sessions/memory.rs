@@ -12,13 +12,13 @@ use levada_state::cold::ColdStores;
 use levada_state::key_index::ABSENT;
 use levada_state::rows::Rows;
 
-use super::super::behind::Due;
 use super::super::restore::refuse;
 use super::super::shape::Shape;
 use super::collapse::Part;
 use super::open_sessions::OpenSessions;
 use super::store::SessionStore;
 use crate::error::EngineError;
+use crate::operators::behind::Due;
 
 /// Sessions that are sent after a batch while memory is short.
 const SENT_ROWS: usize = 16_384;
@@ -53,9 +53,9 @@ impl OpenSessions {
 
     /// Whether there is room for another batch, with so many bytes beside the sessions. Where there is none the store is writing:
     /// it wakes the task when it is done.
-    pub(super) fn is_ready(&mut self, shape: &Shape, beside_bytes: usize) -> Result<bool, EngineError> {
+    pub(super) fn is_ready(&mut self, beside_bytes: usize) -> Result<bool, EngineError> {
         let held_bytes = self.memory_bytes() + beside_bytes;
-        self.store.as_mut().map_or(Ok(true), |store| store.behind.is_ready(shape, held_bytes))
+        self.store.as_mut().map_or(Ok(true), |store| store.behind.is_ready(held_bytes))
     }
 
     /// Whether something should go.
@@ -69,7 +69,7 @@ impl OpenSessions {
     pub(super) fn make_room(&mut self, shape: &Shape, beside_bytes: usize) -> Result<(), EngineError> {
         let held_bytes = self.memory_bytes() + beside_bytes;
         let Some(store) = &mut self.store else { return Ok(()) };
-        match store.behind.due(shape, held_bytes)? {
+        match store.behind.due(held_bytes)? {
             Due::Nothing => return Ok(()),
             Due::Send => {}
             Due::Room => {
@@ -80,20 +80,20 @@ impl OpenSessions {
                     self.forget_but(&changed, shape);
                     return Ok(());
                 }
-                self.begin_generation(shape)?;
+                self.begin_generation()?;
             }
         }
-        let takes_more = self.store.as_mut().map_or(Ok(false), |store| store.behind.takes_more(shape))?;
+        let takes_more = self.store.as_mut().map_or(Ok(false), |store| store.behind.takes_more())?;
         if takes_more { self.save(shape, SENT_ROWS) } else { Ok(()) }
     }
 
     /// Sends what has changed, waits until it is written, and forgets it: only before rows come.
     pub(super) fn empty(&mut self, shape: &Shape) -> Result<(), EngineError> {
-        self.begin_generation(shape)?;
+        self.begin_generation()?;
         while self.is_saving() {
             self.save(shape, SENT_ROWS)?;
         }
-        self.store.as_mut().map_or(Ok(()), |store| store.behind.wait(shape))?;
+        self.store.as_mut().map_or(Ok(()), |store| store.behind.wait())?;
         self.forget_but(&self.changed_keys(), shape);
         Ok(())
     }

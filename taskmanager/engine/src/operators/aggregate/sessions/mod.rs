@@ -127,7 +127,7 @@ impl Operator for Sessions {
     }
 
     fn is_ready(&mut self) -> Result<bool, EngineError> {
-        self.open.is_ready(&self.shape, self.collapse.memory_bytes())
+        self.open.is_ready(self.collapse.memory_bytes())
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {

@@ -175,7 +175,7 @@ impl OpenSessions {
             touch(&mut self.frozen, &self.sessions, &mut self.unsaved, *session);
         }
         self.send_unsaved(shape)?;
-        self.delete_stored(shape, sessions)?;
+        self.delete_stored(sessions)?;
         for session in sessions {
             let Session { key, older, .. } = self.sessions[*session as usize];
             let (mut newer, mut at) = (NONE, self.newest[key as usize]);
@@ -347,7 +347,7 @@ impl OpenSessions {
             let states = set.states(Rows::Ids(&merged.1));
             set.merge(Groups::Each(&merged.0), &states).map_err(overflowed)?;
             let gone = std::mem::take(&mut self.moves.merged.1);
-            self.delete_stored(shape, &gone)?;
+            self.delete_stored(&gone)?;
             gone.into_iter().for_each(|session| self.release(session));
         }
         Ok(())

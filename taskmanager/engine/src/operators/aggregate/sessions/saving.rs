@@ -62,7 +62,7 @@ impl OpenSessions {
         let (parts, pieces) = match &mut self.store {
             Some(store) => {
                 let database = store.behind.begin_snapshot();
-                store.delete_gone(shape)?;
+                store.delete_gone()?;
                 (store.parts(shape, &database), None)
             }
             None => {
@@ -76,10 +76,10 @@ impl OpenSessions {
     }
 
     /// Begins to send what has changed to the store.
-    pub(super) fn begin_generation(&mut self, shape: &Shape) -> Result<(), EngineError> {
+    pub(super) fn begin_generation(&mut self) -> Result<(), EngineError> {
         let Some(store) = &mut self.store else { return Ok(()) };
         store.behind.write_back.begin_generation();
-        store.delete_gone(shape)?;
+        store.delete_gone()?;
         self.freeze(Saving { checkpoint: None, pieces: None });
         Ok(())
     }
@@ -113,7 +113,7 @@ impl OpenSessions {
                 return Ok(false);
             }
             (Some(sender), _) => !sender.is_full(),
-            (None, Some(store)) => store.behind.takes_more(shape)?,
+            (None, Some(store)) => store.behind.takes_more()?,
             (None, None) => true,
         };
         if takes_more {
@@ -157,7 +157,7 @@ impl OpenSessions {
             (Some(Saving { pieces: Some(sender), .. }), _) => sender.finish(),
             (Some(_), Some(store)) => {
                 store.behind.end_generation();
-                store.delete_gone(shape)?;
+                store.delete_gone()?;
             }
             _ => {}
         }
@@ -194,7 +194,7 @@ impl OpenSessions {
     }
 
     /// Deletes what a store has of these sessions, which are no more.
-    pub(super) fn delete_stored(&mut self, shape: &Shape, sessions: &[u32]) -> Result<(), EngineError> {
+    pub(super) fn delete_stored(&mut self, sessions: &[u32]) -> Result<(), EngineError> {
         let Some(store) = &mut self.store else { return Ok(()) };
         let mut gone = Vec::new();
         for session in sessions {
@@ -205,7 +205,7 @@ impl OpenSessions {
         if gone.is_empty() {
             return Ok(());
         }
-        store.delete(shape, places(&self.keys, &gone), self.saving.is_some())
+        store.delete(places(&self.keys, &gone), self.saving.is_some())
     }
 
     /// The saved rows of these sessions, which had these bounds.

@@ -17,10 +17,10 @@ use levada_common::state_schema::StateSchema;
 use levada_state::cold::{Addresses, Change, ColdStateId, ColdStores, Scan, Scope, Within};
 use levada_state::snapshot::{Contents, DatabaseSnapshot, StateMeta, StatePart};
 
-use super::super::behind::Behind;
 use super::super::shape::Shape;
 use super::away::Away;
 use crate::error::EngineError;
+use crate::operators::behind::Behind;
 use crate::operators::window::namespace_column;
 
 /// Sessions of a store, by columns.
@@ -102,11 +102,11 @@ pub(super) struct SessionStore {
 impl SessionStore {
     /// Takes up the aggregation's states in its store, with what was restored there.
     pub(super) fn open(shape: &Shape, stores: &dyn ColdStores, key_groups: KeyGroupRange) -> Result<Self, EngineError> {
-        let mut behind = Behind::open(shape, stores)?;
+        let mut behind = Behind::open(&shape.uid, stores)?;
         let bounds_schema = Arc::new(session_bounds_schema(&shape.state.keys));
-        let sessions = behind.open_state(shape, shape.state_name(), &shape.state)?;
-        let bounds = behind.open_state(shape, SESSION_BOUNDS, &bounds_schema)?;
-        let restored = behind.scan(shape, bounds, Scope { groups: key_groups, within: Within::Any })?;
+        let sessions = behind.open_state(shape.state_name(), &shape.state)?;
+        let bounds = behind.open_state(SESSION_BOUNDS, &bounds_schema)?;
+        let restored = behind.scan(bounds, Scope { groups: key_groups, within: Within::Any })?;
         let mut away = Away::counting(restored);
         away.count_next(shape)?;
         Ok(Self { behind, sessions, bounds, bounds_schema, key_groups, away, gone: Vec::new() })
@@ -123,7 +123,7 @@ impl SessionStore {
         time: i64,
     ) -> Result<StoredSessions, EngineError> {
         let of_keys = Addresses { keys: keys.clone(), namespace: None, below: Vec::new(), rows };
-        let bounds = self.behind.load(shape, self.bounds, &of_keys)?;
+        let bounds = self.behind.load(self.bounds, &of_keys)?;
         let [starts, ends] = [bounds.rows.column(0), bounds.rows.column(1)];
         let sessions = StoredSessions {
             rows: bounds.positions.len(),
@@ -137,7 +137,7 @@ impl SessionStore {
         let sessions = sessions.take(shape, &open.collect::<Vec<u32>>().into())?;
         let namespace = Some(namespace_column(Arc::clone(&sessions.starts), Arc::clone(&sessions.ends)));
         let exactly = Addresses { keys: sessions.keys.clone(), namespace, below: Vec::new(), rows: sessions.rows };
-        let found = self.behind.load(shape, self.sessions, &exactly)?;
+        let found = self.behind.load(self.sessions, &exactly)?;
         if found.positions.len() != sessions.rows {
             let (known, found) = (sessions.rows, found.positions.len());
             return Err(shape.invariant(format!("the store has {found} of {known} sessions that it knows of")));
@@ -147,8 +147,8 @@ impl SessionStore {
     }
 
     /// Begins to visit the written sessions that end at `time` or before.
-    pub(super) fn scan_until(&mut self, shape: &Shape, time: i64) -> Result<Scan, EngineError> {
-        self.behind.scan(shape, self.sessions, Scope { groups: self.key_groups, within: Within::EndingBy(time) })
+    pub(super) fn scan_until(&mut self, time: i64) -> Result<Scan, EngineError> {
+        self.behind.scan(self.sessions, Scope { groups: self.key_groups, within: Within::EndingBy(time) })
     }
 
     /// Sends sessions as they are now, `piece` in the columns of a snapshot, and where some of them were before.
@@ -158,24 +158,24 @@ impl SessionStore {
         let bounds = sessions.keys.into_iter().chain([sessions.starts, sessions.ends]).collect();
         let bounds = RecordBatch::try_new(columns, bounds).map_err(|source| shape.kernel(source))?;
         let [from_sessions, from_bounds] = moved.map(Places::addresses).map_or([None, None], |places| places.map(Some));
-        self.behind.change(shape, self.sessions, Change { deletes: from_sessions, upserts: Some(piece) })?;
-        self.behind.change(shape, self.bounds, Change { deletes: from_bounds, upserts: Some(bounds) })
+        self.behind.change(self.sessions, Change { deletes: from_sessions, upserts: Some(piece) })?;
+        self.behind.change(self.bounds, Change { deletes: from_bounds, upserts: Some(bounds) })
     }
 
     /// Deletes sessions; `is_sending`: once the generation that is being sent is out, which has them if it is a snapshot.
-    pub(super) fn delete(&mut self, shape: &Shape, places: Places, is_sending: bool) -> Result<(), EngineError> {
+    pub(super) fn delete(&mut self, places: Places, is_sending: bool) -> Result<(), EngineError> {
         if is_sending {
             self.gone.push(places);
             return Ok(());
         }
         let [sessions, bounds] = places.addresses().map(|addresses| Change { deletes: Some(addresses), upserts: None });
-        self.behind.change(shape, self.sessions, sessions)?;
-        self.behind.change(shape, self.bounds, bounds)
+        self.behind.change(self.sessions, sessions)?;
+        self.behind.change(self.bounds, bounds)
     }
 
     /// Deletes what was to be deleted later.
-    pub(super) fn delete_gone(&mut self, shape: &Shape) -> Result<(), EngineError> {
-        std::mem::take(&mut self.gone).into_iter().try_for_each(|places| self.delete(shape, places, false))
+    pub(super) fn delete_gone(&mut self) -> Result<(), EngineError> {
+        std::mem::take(&mut self.gone).into_iter().try_for_each(|places| self.delete(places, false))
     }
 
     /// What a snapshot of the store says of itself.

@@ -6,12 +6,12 @@ use levada_state::cold::Scan;
 use levada_state::key_index::ABSENT;
 use levada_state::rows::Rows;
 
-use super::super::behind::failed;
 use super::super::shape::Shape;
 use super::open_sessions::{OpenSessions, times};
 use super::store::{Places, StoredSessions};
 use crate::aggregate::AggregateSet;
 use crate::error::EngineError;
+use crate::operators::behind::failed;
 use crate::operators::pending::Pending;
 
 /// The sessions of one step of time.
@@ -45,12 +45,12 @@ impl StoredDue {
                 return Ok(Some(batch));
             }
             let Some(batch) = self.scan.next() else { return Ok(None) };
-            let stored = StoredSessions::of(shape, &batch.map_err(|source| failed(shape, source))?);
+            let stored = StoredSessions::of(shape, &batch.map_err(|source| failed(&shape.uid, source))?);
             let due = open.only_stored(shape, &stored, self.after)?;
             if due.rows > 0 {
                 let results = self.read(shape, &due)?;
                 self.pending.push(results);
-                open.delete_due(shape, due)?;
+                open.delete_due(due)?;
             }
         }
     }
@@ -72,7 +72,7 @@ impl OpenSessions {
         let Some(store) = self.store.as_mut().filter(|store| after < until && store.away.may_have_until(until)) else {
             return Ok(None);
         };
-        let scan = store.scan_until(shape, until)?;
+        let scan = store.scan_until(until)?;
         Ok(Some(StoredDue { scan, after, set: shape.plan.accumulators(), pending: Pending::default() }))
     }
 
@@ -84,11 +84,11 @@ impl OpenSessions {
         stored.take(shape, &rows.map(|(row, _)| row).collect::<Vec<u32>>().into())
     }
 
-    fn delete_due(&mut self, shape: &Shape, due: StoredSessions) -> Result<(), EngineError> {
+    fn delete_due(&mut self, due: StoredSessions) -> Result<(), EngineError> {
         let is_saving = self.is_saving();
         let Some(store) = &mut self.store else { return Ok(()) };
         due.bounds().for_each(|(_, end)| store.away.remove(end));
         let StoredSessions { rows, keys, starts, ends, .. } = due;
-        store.delete(shape, Places { rows, keys, starts, ends }, is_saving)
+        store.delete(Places { rows, keys, starts, ends }, is_saving)
     }
 }
