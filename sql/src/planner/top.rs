@@ -76,8 +76,11 @@ impl Planner<'_> {
     }
 
     fn push_top(&mut self, node: &TransformNode, clause: &'static str, stream: &mut Stream, spec: TopSpec, wanted: Option<u32>) {
-        let what = "keeps its rows on the heap and writes them whole at each checkpoint, also with state backend rocksdb";
-        self.warn_with_rocksdb(node, &format!("`{clause}` {what}"));
+        if spec.window.is_some() {
+            let what =
+                "in windows keeps its rows on the heap and writes them whole at each checkpoint, also with state backend rocksdb";
+            self.warn_with_rocksdb(node, &format!("`{clause}` {what}"));
+        }
         let keyed = !spec.keys.is_empty();
         let parallelism = if keyed { wanted.unwrap_or(self.settings.parallelism) } else { 1 };
         let partition = match (stream.is_in_place(&spec.keys, parallelism), keyed) {

@@ -75,6 +75,18 @@ impl Bits {
         was_set
     }
 
+    /// Whether one of these rows' bits is set.
+    pub fn any_in(&self, rows: std::ops::Range<u32>) -> bool {
+        let (first, last) = (rows.start as usize / 64, rows.end.saturating_sub(1) as usize / 64);
+        let words = self.words.get(first..self.words.len().min(last + 1)).unwrap_or_default();
+        let in_word = |(at, word): (usize, &u64)| {
+            let below = if at == first { !(u64::MAX << (rows.start % 64)) } else { 0 };
+            let above = if at == last && !rows.end.is_multiple_of(64) { u64::MAX << (rows.end % 64) } else { 0 };
+            word & !below & !above != 0
+        };
+        !rows.is_empty() && (first..).zip(words).any(in_word)
+    }
+
     /// The bits, in words of 64.
     pub fn words(&self) -> &[u64] {
         &self.words
@@ -125,6 +137,12 @@ mod tests {
         assert!(bits.set(130) && !bits.set(64));
         bits.clear(3);
         assert_eq!((bits.rows().collect::<Vec<_>>(), bits.count()), (vec![64, 129, 130], 3));
+        for rows in [0..64, 65..129, 130..130, 131..400, 500..600, 65..66] {
+            assert!(!bits.any_in(rows.clone()), "{rows:?}");
+        }
+        for rows in [64..65, 0..65, 129..130, 130..131, 0..500, 128..192, 63..66] {
+            assert!(bits.any_in(rows.clone()), "{rows:?}");
+        }
         let mut all = Bits::ones(65);
         assert_eq!((all.count(), all.get(64), all.get(65)), (65, true, false));
         all.unite(&bits);

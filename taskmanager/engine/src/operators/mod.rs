@@ -19,7 +19,7 @@ mod waiting;
 mod watermark;
 mod window;
 
-use levada_common::plan::{OperatorKind, OperatorSpec};
+use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec};
 
 use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
@@ -31,6 +31,8 @@ use crate::operator::Operator;
 pub fn keeps_in_store(kind: &OperatorKind, state: &str) -> bool {
     match kind {
         OperatorKind::Aggregate(aggregate) => aggregate::keeps_in_store(aggregate, state),
+        OperatorKind::Join(join) => matches!(join.scope, JoinScope::Standing { .. }),
+        OperatorKind::Top(top) => top.window.is_none(),
         OperatorKind::Process(process) => {
             let mut states = process.function.states.iter();
             states.any(|declared| declared.kind.is_keyed() && declared.name == state)

@@ -30,7 +30,7 @@ enum Origin {
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) uid: Uid,
-    clause: String,
+    pub(super) clause: String,
     pub(super) kind: JoinKind,
     /// By input.
     pub(super) sides: [Side; 2],

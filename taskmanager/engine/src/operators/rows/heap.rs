@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use arrow::array::{Array, ArrayRef};
 use arrow::buffer::BooleanBuffer;
 use arrow::error::ArrowError;
+use levada_state::bits::Bits;
 
 use super::{NO_ROW, RowBuffer};
 
@@ -17,6 +18,9 @@ const BLOCK_ROWS: usize = 1 << BLOCK_BITS;
 
 /// Of so many rows of a block that is full one must be there, or the rest are moved.
 const SPARSE_PART: usize = 4;
+
+/// Likewise, where rows leave for a store, which is done to have memory for others.
+const SPARSE_PART_BEFORE_STORE: usize = 2;
 
 /// Consecutive rows, and which of them are there.
 #[derive(Debug)]
@@ -40,8 +44,8 @@ impl Block {
         self.there[place / 64] >> (place % 64) & 1 == 1
     }
 
-    fn is_sparse(&self) -> bool {
-        self.is_full() && self.live * SPARSE_PART <= BLOCK_ROWS
+    fn memory_bytes(&self) -> usize {
+        self.rows.memory_bytes() + BLOCK_ROWS / 8
     }
 
     /// The numbers of the rows that are there, in this block of number `at`.
@@ -62,7 +66,7 @@ pub(in crate::operators) struct Moved {
 }
 
 /// The rows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::operators) struct RowHeap {
     blocks: Vec<Option<Block>>,
     /// Numbers of blocks that are not there.
@@ -72,9 +76,22 @@ pub(in crate::operators) struct RowHeap {
     /// Blocks that were full and mostly empty when a row of them was removed.
     sparse: VecDeque<usize>,
     live: usize,
+    sparse_part: usize,
+}
+
+impl Default for RowHeap {
+    fn default() -> Self {
+        let (blocks, free, sparse) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { blocks, free, tail: None, sparse, live: 0, sparse_part: SPARSE_PART }
+    }
 }
 
 impl RowHeap {
+    /// Moves rows together earlier from now on: they leave for a store, so that there is memory for others.
+    pub(in crate::operators) fn stand_before_store(&mut self) {
+        self.sparse_part = SPARSE_PART_BEFORE_STORE;
+    }
+
     /// Number of rows.
     pub(in crate::operators) fn len(&self) -> usize {
         self.live
@@ -87,7 +104,16 @@ impl RowHeap {
 
     /// Bytes held.
     pub(in crate::operators) fn memory_bytes(&self) -> usize {
-        self.blocks.iter().flatten().map(|block| block.rows.memory_bytes() + BLOCK_ROWS / 8).sum()
+        self.blocks.iter().flatten().map(Block::memory_bytes).sum()
+    }
+
+    /// Bytes among these that rows hold which were removed.
+    pub(in crate::operators) fn idle_bytes(&self) -> usize {
+        let idle = |block: &Block| {
+            let rows = block.rows.len();
+            block.memory_bytes() / rows.max(1) * (rows - block.live)
+        };
+        self.blocks.iter().flatten().map(idle).sum()
     }
 
     /// Appends rows and their numbers to `numbers`.
@@ -129,7 +155,8 @@ impl RowHeap {
     }
 
     fn note_sparse(&mut self, at: usize) {
-        if self.blocks[at].as_ref().is_some_and(Block::is_sparse) && self.tail != Some(at) && !self.sparse.contains(&at) {
+        let is_sparse = |block: &Block| block.is_full() && block.live * self.sparse_part <= BLOCK_ROWS;
+        if self.blocks[at].as_ref().is_some_and(is_sparse) && self.tail != Some(at) && !self.sparse.contains(&at) {
             self.sparse.push_back(at);
         }
     }
@@ -148,9 +175,14 @@ impl RowHeap {
         block.there[place / 64] &= !(1 << (place % 64));
         block.live -= 1;
         self.live -= 1;
-        if block.live == 0 || block.live * SPARSE_PART == BLOCK_ROWS {
+        if block.live == 0 || block.live * self.sparse_part == BLOCK_ROWS {
             self.note_sparse(at);
         }
+    }
+
+    /// Whether `tidy` would give something back.
+    pub(in crate::operators) fn is_untidy(&self) -> bool {
+        !self.sparse.is_empty()
     }
 
     /// Gives one mostly empty block back, if there is one; its rows are appended anew. Removed rows cannot be read afterwards.
@@ -203,6 +235,16 @@ impl RowHeap {
         let block = self.blocks[row as usize >> BLOCK_BITS].as_ref().expect("the row is there");
         let (chunk, place) = block.rows.place(row as usize & (BLOCK_ROWS - 1));
         (&block.rows.chunks()[chunk].columns, place)
+    }
+
+    /// Every chunk that has one of these rows, with the number of its first row.
+    pub(super) fn chunks_of(&self, rows: &Bits) -> impl Iterator<Item = (u32, Vec<ArrayRef>)> {
+        let blocks = self.blocks.iter().enumerate().filter_map(|(at, block)| Some((at, block.as_ref()?)));
+        blocks.flat_map(move |(at, block)| {
+            let chunks = block.rows.chunks().iter().map(move |chunk| (number(at, chunk.start), chunk));
+            let some = chunks.filter(move |(first, chunk)| rows.any_in(*first..*first + chunk.rows as u32));
+            some.map(|(first, chunk)| (first, chunk.columns.clone()))
+        })
     }
 
     /// Every row, in pieces: the number of the first one, columns, and which of their rows are there (all where it is not said).
@@ -277,6 +319,16 @@ mod tests {
             let saved: usize =
                 heap.pieces().map(|(_, columns, there)| there.map_or(columns[0].len(), |there| there.count_set_bits())).sum();
             assert_eq!(saved, model.len());
+            let (mut some, mut wanted) = (Bits::default(), 0);
+            rows.iter().filter(|_| rng.random_bool(0.001)).for_each(|row| wanted += u32::from(some.set(*row)));
+            let found: u32 = heap
+                .chunks_of(&some)
+                .map(|(first, columns)| (0..columns[0].len() as u32).filter(|at| some.get(first + at)).count() as u32)
+                .sum();
+            assert_eq!(found, wanted);
+            let all = Bits::ones(heap.numbers());
+            let kept: usize = heap.chunks_of(&all).map(|(_, columns)| columns[0].len()).sum();
+            assert!(heap.idle_bytes() <= heap.memory_bytes() && (kept == heap.len()) == (heap.idle_bytes() == 0), "{kept}");
         }
     }
 }

@@ -82,6 +82,12 @@ impl RowLists {
         self.join(link.key, now, link.after);
     }
 
+    /// Bytes among those held that no row has, and none of the keys that are gone.
+    pub(in crate::operators) fn idle_bytes(&self, rows: usize, keys: usize) -> usize {
+        let idle_keys = self.firsts.len().saturating_sub(keys) * 2 * size_of::<u32>();
+        idle_keys + self.links.len().saturating_sub(rows) * size_of::<Link>()
+    }
+
     /// Bytes held.
     pub(in crate::operators) fn memory_bytes(&self) -> usize {
         (self.firsts.capacity() + self.lens.capacity()) * size_of::<u32>() + self.links.capacity() * size_of::<Link>()

@@ -4,7 +4,7 @@ use arrow::array::BooleanArray;
 use arrow::buffer::BooleanBuffer;
 
 /// The bits; those that were never set are not there.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::operators) struct Marks {
     words: Vec<u64>,
 }

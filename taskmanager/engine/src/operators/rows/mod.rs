@@ -10,6 +10,7 @@ mod lists;
 mod marks;
 mod part;
 mod saving;
+mod stored;
 mod sweep;
 
 pub(super) use buffer::{NO_ROW, RowBuffer};
@@ -19,4 +20,5 @@ pub(super) use lists::RowLists;
 pub(super) use marks::Marks;
 pub(super) use part::Part;
 pub(super) use saving::Saving;
+pub(super) use stored::{ByKey, EntryPlaces, HeapParts, Held, KeyedRowStore, StoredRows, Taken};
 pub(super) use sweep::{Sweep, restored_since};

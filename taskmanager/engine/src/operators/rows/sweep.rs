@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, TimestampMillisecondArray};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, TimestampMillisecondArray};
 use arrow::datatypes::{Field, TimestampMillisecondType};
 use arrow::record_batch::RecordBatch;
 use levada_state::row_codec::STAMP_UNKNOWN;
@@ -53,6 +53,26 @@ impl Sweep {
             self.is_over(since.as_primitive::<TimestampMillisecondType>().value(place))
         };
         blocks.flat_map(|block| heap.rows_of_block(block)).filter(is_over).collect()
+    }
+
+    /// Which rows that stand since then have not lived their time; all of them where it is not said.
+    pub(in crate::operators) fn living(&self, since: &ArrayRef) -> Option<BooleanArray> {
+        let since = since.as_primitive::<TimestampMillisecondType>().values();
+        let is_any_over = since.iter().any(|since| self.is_over(*since));
+        is_any_over.then(|| since.iter().map(|since| Some(!self.is_over(*since))).collect())
+    }
+
+    /// Rows of this age or more have lived their time; not known before it was told one.
+    pub(in crate::operators) fn expired_until(&self) -> Option<i64> {
+        self.first_ms.map(|_| self.now_ms.saturating_sub(self.ttl_ms))
+    }
+
+    /// Whether it is not known since when a row of a heap stands: a store never lets it expire.
+    ///
+    /// Contract: as of `over`.
+    pub(in crate::operators) fn is_unknown(heap: &RowHeap, row: u32) -> bool {
+        let (columns, place) = heap.at(row);
+        columns.last().is_some_and(|since| since.as_primitive::<TimestampMillisecondType>().value(place) == STAMP_UNKNOWN)
     }
 
     /// Processing time is `time_ms`. Answers the blocks, of `blocks`, to be looked through now.

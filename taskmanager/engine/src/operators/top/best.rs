@@ -2,16 +2,21 @@
 //!
 //! A row that is no better than the worst of a full list is turned away by one comparison. Must never know what becomes of rows.
 
+mod before_store;
+
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, UInt32Array};
 use arrow::compute::take;
+use arrow::datatypes::Int64Type;
 use arrow::error::ArrowError;
 use levada_state::key_index::KeyIndex;
 
 use super::shape::Shape;
 use crate::error::EngineError;
-use crate::operators::rows::{NO_ROW, RowHeap, RowLists};
+use crate::operators::rows::{KeyedRowStore, NO_ROW, RowHeap, RowLists, StoredRows};
+
+pub(super) use before_store::BestOf;
 
 /// The rows.
 pub(super) struct Best {
@@ -21,7 +26,12 @@ pub(super) struct Best {
     pub(super) lists: RowLists,
     /// Keys that may have no row any more.
     emptied: Vec<u32>,
-    ids: Vec<u32>,
+    /// The keys of the rows that came last.
+    pub(super) ids: Vec<u32>,
+    /// The number of the row that arrives next: greater than that of any row of a key in memory.
+    arrivals: i64,
+    /// What the store has of the rows, where there is one.
+    stored: Option<StoredRows>,
 }
 
 /// Rows that may be among the best of their keys: they are in the heap and in no list yet.
@@ -34,19 +44,44 @@ pub(super) struct Candidates {
     pub(super) orders: BinaryArray,
 }
 
+/// When rows arrived, and since when they stand where that matters.
+pub(super) struct Stamps {
+    pub(super) arrivals: ArrayRef,
+    pub(super) since: Option<ArrayRef>,
+}
+
 impl Best {
     pub(super) fn new(shape: &Shape) -> Self {
         let (heap, lists) = (RowHeap::default(), RowLists::default());
-        Self { index: KeyIndex::new(&shape.key_types), heap, lists, emptied: Vec::new(), ids: Vec::new() }
+        let (index, emptied, ids) = (KeyIndex::new(&shape.key_types), Vec::new(), Vec::new());
+        Self { index, heap, lists, emptied, ids, arrivals: 0, stored: None }
+    }
+
+    /// The numbers under which further rows arrive.
+    pub(super) fn arrive(&mut self, rows: usize) -> ArrayRef {
+        let arrivals = self.arrivals..self.arrivals + rows as i64;
+        self.arrivals = arrivals.end;
+        Arc::new(Int64Array::from_iter_values(arrivals))
+    }
+
+    /// Rows that arrived under these numbers are there.
+    pub(super) fn note_arrivals(&mut self, arrivals: &ArrayRef) {
+        let last = arrivals.as_primitive::<Int64Type>().values().iter().max();
+        self.arrivals = self.arrivals.max(last.map_or(0, |last| last + 1));
+    }
+
+    /// Number of keys that were made.
+    pub(super) fn keys(&self) -> usize {
+        self.index.len()
     }
 
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.heap.memory_bytes() + self.lists.memory_bytes() + self.index.memory_bytes()
+        let stored = self.stored.as_ref().map_or(0, StoredRows::memory_bytes);
+        self.heap.memory_bytes() + self.lists.memory_bytes() + self.index.memory_bytes() + stored
     }
 
-    /// Of rows with these keys, columns and orders, those that may enter. `stamps` stand behind the order: when they arrived, and
-    /// since when they stand where that matters.
+    /// Of rows with these keys and columns, those that may enter.
     ///
     /// Contract: `enter` follows for each of them, in this order.
     pub(super) fn candidates(
@@ -54,9 +89,9 @@ impl Best {
         shape: &Shape,
         keys: &[ArrayRef],
         columns: &[ArrayRef],
-        stamps: &[ArrayRef],
+        stamps: &Stamps,
     ) -> Result<Option<Candidates>, EngineError> {
-        let orders = shape.orders(columns, &stamps[0])?;
+        let orders = shape.orders(columns, &stamps.arrivals)?;
         self.ids.clear();
         self.index.intern(keys, orders.len(), &mut self.ids);
         self.index.drain_reused(&mut Vec::new());
@@ -78,7 +113,7 @@ impl Best {
         shape: &Shape,
         columns: &[ArrayRef],
         orders: ArrayRef,
-        stamps: &[ArrayRef],
+        stamps: &Stamps,
         rows: &[u32],
     ) -> Result<(Vec<u32>, BinaryArray), ArrowError> {
         let places = UInt32Array::from(rows.to_vec());
@@ -86,9 +121,14 @@ impl Best {
         let taken = |column: &ArrayRef| take(column, &places, None);
         let mut kept = shape.stored(columns).iter().map(taken).collect::<Result<Vec<_>, _>>()?;
         kept.push(Arc::clone(&orders));
-        kept.extend(stamps.iter().map(taken).collect::<Result<Vec<_>, _>>()?);
+        kept.push(taken(&stamps.arrivals)?);
+        kept.extend(self.stored.as_mut().map(|stored| stored.numbers(rows.len())));
+        kept.extend(stamps.since.as_ref().map(taken).transpose()?);
         let mut numbers = Vec::with_capacity(rows.len());
         self.heap.push(&kept, &mut numbers)?;
+        if let Some(stored) = &mut self.stored {
+            stored.came(&numbers);
+        }
         self.lists.resize(0, self.heap.numbers());
         Ok((numbers, orders.as_binary::<i32>().clone()))
     }
@@ -96,16 +136,29 @@ impl Best {
     /// Puts a row of the heap, of this order, among the key's best, or takes it out again.
     pub(super) fn enter(&mut self, shape: &Shape, key: u32, row: u32, order: &[u8]) {
         if !self.may_enter(shape, key, order) {
-            return self.heap.remove(row);
+            return self.take_out(row);
         }
+        self.insert(shape, key, row, order);
+        // One more that is equal to the worst pushes none out.
+        if self.lists.len(key) > shape.limit && !(shape.with_ties && self.are_equal(shape, row, self.lists.first(key))) {
+            self.drop_worst(shape, key);
+        }
+    }
+
+    /// Puts a row into the key's list, by its order.
+    fn insert(&mut self, shape: &Shape, key: u32, row: u32, order: &[u8]) {
         let (mut behind, mut at) = (NO_ROW, self.lists.first(key));
         while at != NO_ROW && order < self.order_of(shape, at) {
             (behind, at) = (at, self.lists.after(at));
         }
         self.lists.insert(key, behind, row);
-        // One more that is equal to the worst pushes none out.
-        if self.lists.len(key) > shape.limit && !(shape.with_ties && self.are_equal(shape, row, self.lists.first(key))) {
-            self.drop_worst(shape, key);
+    }
+
+    /// Takes a row out of the heap, of which the store is told.
+    fn take_out(&mut self, row: u32) {
+        self.heap.remove(row);
+        if let Some(stored) = &mut self.stored {
+            stored.went(row);
         }
     }
 
@@ -126,15 +179,15 @@ impl Best {
         for _ in 0..count {
             let row = self.lists.first(key);
             self.lists.remove(row);
-            self.heap.remove(row);
+            self.take_out(row);
         }
     }
 
-    /// Takes out a row whose time is over, or that has gone out.
+    /// Takes out a row that has gone out.
     pub(super) fn remove(&mut self, row: u32) {
         self.emptied.push(self.lists.key(row));
         self.lists.remove(row);
-        self.heap.remove(row);
+        self.take_out(row);
     }
 
     /// Whether two rows of the heap are equal but for when they arrived.
@@ -160,19 +213,36 @@ impl Best {
         }
     }
 
-    /// Gives back what rows that are gone held, and keys without rows.
+    /// Gives back what rows that are gone held, and keys without rows; a store takes care of those by itself.
     ///
     /// Contract: nothing of the rows that are gone is on its way out.
-    pub(super) fn tidy(&mut self, shape: &Shape) -> Result<(), EngineError> {
-        if let Some(moved) = self.heap.tidy().map_err(|source| shape.kernel(source))? {
-            self.lists.resize(0, self.heap.numbers());
-            moved.before.into_iter().zip(moved.now).for_each(|(before, now)| self.lists.renumber(before, now));
+    pub(super) fn tidy(&mut self, shape: &Shape, store: Option<&mut KeyedRowStore>) -> Result<(), EngineError> {
+        self.tidy_heap().map_err(|source| shape.kernel(source))?;
+        let mut emptied = std::mem::take(&mut self.emptied);
+        if let Some(store) = store {
+            store.note_emptied(emptied);
+            return Ok(());
         }
-        self.emptied.sort_unstable();
-        self.emptied.dedup();
-        for key in std::mem::take(&mut self.emptied) {
+        emptied.sort_unstable();
+        emptied.dedup();
+        for key in emptied {
             if self.lists.len(key) == 0 {
                 self.index.remove(key);
+            }
+        }
+        Ok(())
+    }
+
+    fn tidy_heap(&mut self) -> Result<(), ArrowError> {
+        if let Some(stored) = self.stored.as_mut().filter(|_| self.heap.is_untidy()) {
+            stored.collect(&self.heap)?;
+        }
+        let Some(moved) = self.heap.tidy()? else { return Ok(()) };
+        self.lists.resize(0, self.heap.numbers());
+        for (before, now) in moved.before.into_iter().zip(moved.now) {
+            self.lists.renumber(before, now);
+            if let Some(stored) = &mut self.stored {
+                stored.moved(before, now);
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BinaryArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, BinaryArray, UInt32Array, new_null_array};
 use arrow::compute::{SortOptions, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
@@ -16,15 +16,16 @@ use levada_state::format::KEY_PREFIX;
 use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
 
+use super::best::Stamps;
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
-use crate::operators::rows::{Part, restored_since};
+use crate::operators::rows::{EntryPlaces, Part, restored_since};
 use crate::operators::window::{Grid, Window, WindowSource};
 
 /// A top-N, resolved against its input.
 pub(super) struct Shape {
     pub(super) uid: Uid,
-    clause: String,
+    pub(super) clause: String,
     keys: Vec<usize>,
     pub(super) key_types: Vec<DataType>,
     order: Vec<usize>,
@@ -69,8 +70,7 @@ const ARRIVAL_BYTES: usize = 9;
 pub(super) struct RestoredRows {
     /// The columns of the input; those that are not kept have no values that matter.
     pub(super) columns: Vec<ArrayRef>,
-    /// When they arrived, and since when they stand where that was saved.
-    pub(super) stamps: Vec<ArrayRef>,
+    pub(super) stamps: Stamps,
 }
 
 impl Shape {
@@ -156,6 +156,30 @@ impl Shape {
     /// Whether rows go out with their place.
     pub(super) fn has_places(&self) -> bool {
         self.places
+    }
+
+    /// Where an entry of a store has its columns in the heap, in which the number stands behind the arrival.
+    pub(super) fn entry_places(&self) -> EntryPlaces {
+        let (keys, arrival) = (self.keys.len(), self.order_place + 1);
+        let values = (keys..self.kept.len()).chain([arrival]).map(Some).collect();
+        let since = self.pieces.field_with_name(TTL_COLUMN).is_ok().then_some(arrival + 2);
+        EntryPlaces {
+            keys: (0..keys).collect(),
+            window: None,
+            values,
+            number: arrival + 1,
+            since,
+            width: arrival + 2 + usize::from(since.is_some()),
+        }
+    }
+
+    /// The columns of the input, `kept` the ones that are kept, by place; others have no values that matter.
+    pub(super) fn input_columns(&self, kept: impl Fn(usize) -> Option<ArrayRef>, rows: usize) -> Vec<ArrayRef> {
+        let column = |(at, field): (usize, &Arc<Field>)| {
+            let place = self.kept.iter().position(|kept| *kept == at);
+            place.and_then(&kept).unwrap_or_else(|| new_null_array(field.data_type(), rows))
+        };
+        self.input.fields().iter().enumerate().map(column).collect()
     }
 
     /// The key columns of rows.
@@ -247,17 +271,19 @@ impl Shape {
     }
 
     fn columns(&self, batch: &RecordBatch) -> Result<RestoredRows, String> {
-        let nothing = |field: &Arc<Field>| arrow::array::new_null_array(field.data_type(), batch.num_rows());
-        let mut columns: Vec<ArrayRef> = self.input.fields().iter().map(nothing).collect();
-        let mut stamps = Vec::new();
+        let (mut kept, mut arrivals, mut since) = (Vec::new(), None, None);
         for (at, field) in self.pieces.fields().iter().enumerate() {
-            match self.kept.get(at) {
-                Some(place) => columns[*place] = Arc::clone(restored_column(batch, field)?),
-                None if field.name() == TTL_COLUMN => stamps.push(restored_since(batch, field)?),
-                None => stamps.push(Arc::clone(restored_column(batch, field)?)),
+            if at < self.kept.len() {
+                kept.push(Arc::clone(restored_column(batch, field)?));
+            } else if field.name() == TTL_COLUMN {
+                since = Some(restored_since(batch, field)?);
+            } else {
+                arrivals = Some(Arc::clone(restored_column(batch, field)?));
             }
         }
-        Ok(RestoredRows { columns, stamps })
+        let columns = self.input_columns(|place| kept.get(place).cloned(), batch.num_rows());
+        let arrivals = arrivals.ok_or("when its rows arrived is not saved")?;
+        Ok(RestoredRows { columns, stamps: Stamps { arrivals, since } })
     }
 
     /// An Arrow kernel failed.

@@ -1,5 +1,6 @@
 //! Top-N and deduplication against sorted lists: what the changes add up to after every batch, across restores, and what lives how long.
 
+mod stored;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -11,11 +12,13 @@ use levada_common::ids::Uid;
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{BadRecordPolicy, OperatorKind, OrderSpec};
 use levada_common::types::{Column, LogicalType, RowKind, StreamSchema};
+use levada_state::cold::ColdStores;
 use levada_state::format::{SizeLimit, decode, encode};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::metrics::NodeMetrics;
 
 const MAX_PARALLELISM: u32 = 16;
 
@@ -101,19 +104,32 @@ fn expected(top: &TopSpec, rows: &[Row]) -> Vec<(i64, i64, i64)> {
 struct Rig {
     top: TopSpec,
     operator: Box<dyn Operator>,
+    metrics: Arc<NodeMetrics>,
     /// What the changes add up to: by key and place, or by row, the id.
     now: BTreeMap<(i64, i64, i64), i64>,
 }
 
 impl Rig {
     fn new(top: &TopSpec, restored: Vec<RestoredState>, key_groups: KeyGroupRange) -> Self {
+        Self::before(top, restored, key_groups, None)
+    }
+
+    /// In front of a store, or none.
+    fn before(top: &TopSpec, restored: Vec<RestoredState>, key_groups: KeyGroupRange, cold: Option<Arc<dyn ColdStores>>) -> Self {
         let mut operator = build(&spec(top), top).expect("the plan is good");
-        let context = OperatorContext { key_groups, max_parallelism: MAX_PARALLELISM, ..crate::testing::context("best", 7) };
+        let context =
+            OperatorContext { key_groups, max_parallelism: MAX_PARALLELISM, cold, ..crate::testing::context("best", 7) };
         operator.open(&context, restored).expect("it opens");
-        Self { top: top.clone(), operator, now: BTreeMap::new() }
+        Self { top: top.clone(), operator, metrics: context.metrics, now: BTreeMap::new() }
     }
 
     fn process(&mut self, rows: &[Row]) {
+        let mut asked = 0;
+        while !self.operator.is_ready().expect("the store has no errors") {
+            self.operator.background().expect("the store has no errors");
+            asked += 1;
+            assert!(asked < 1_000, "there is no room, and nothing makes any");
+        }
         self.operator.process(0, batch(rows)).expect("rows are taken in");
         while let Some(batch) = self.operator.poll().expect("output is polled") {
             assert!((1..=7).contains(&batch.num_rows()));
@@ -170,10 +186,14 @@ fn stored(operator: &mut dyn Operator, parts: Vec<StatePart>) -> Vec<RestoredSta
 }
 
 fn some_rows(rng: &mut StdRng, next: &mut i64) -> Vec<Row> {
+    rows_of_keys(rng, next, 4)
+}
+
+fn rows_of_keys(rng: &mut StdRng, next: &mut i64, keys: i64) -> Vec<Row> {
     let row = |rng: &mut StdRng, next: &mut i64| {
         *next += 1;
         let number = rng.random_bool(0.9).then(|| rng.random_range(0..6));
-        (rng.random_range(0..4), number, ["", "a", "b", "a longer text"][rng.random_range(0..4)].to_string(), *next)
+        (rng.random_range(0..keys), number, ["", "a", "b", "a longer text"][rng.random_range(0..4)].to_string(), *next)
     };
     (0..rng.random_range(1..20)).map(|_| row(rng, next)).collect()
 }

@@ -6,17 +6,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array};
-use arrow::datatypes::Int64Type;
+use arrow::array::{ArrayRef, Int64Array};
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::time::Watermark;
 use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
-use super::best::{Best, Candidates};
+use super::best::{Best, Candidates, Stamps};
+use super::count;
 use super::shape::Shape;
-use super::{arrivals, count};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
@@ -38,7 +37,6 @@ pub(super) struct WindowTop {
     made: Made,
     late: LateRows,
     saving: Saving,
-    arrivals: i64,
     watermark: i64,
     running: Option<(OperatorContext, HeapShare)>,
 }
@@ -63,7 +61,6 @@ impl WindowTop {
             made: Made::default(),
             late,
             saving: Saving::default(),
-            arrivals: 0,
             watermark: i64::MIN,
             running: None,
         }
@@ -80,7 +77,8 @@ impl WindowTop {
             }
             let rows = split.rows(batch.num_rows());
             let columns = split.columns(batch.columns()).map_err(|source| self.shape.kernel(source))?;
-            let stamps = split.columns(std::slice::from_ref(arrivals)).map_err(|source| self.shape.kernel(source))?;
+            let arrivals = split.columns(std::slice::from_ref(arrivals)).map_err(|source| self.shape.kernel(source))?;
+            let stamps = Stamps { arrivals: Arc::clone(&arrivals[0]), since: None };
             let (start, end) = window.columns(rows);
             let keys: Vec<ArrayRef> = self.shape.keys(&columns).into_iter().chain([start, end]).collect();
             let candidates = self.best.candidates(&self.shape, &keys, &columns, &stamps)?;
@@ -133,13 +131,13 @@ impl WindowTop {
         let batch = self.shape.of_window(window, &Part::in_heap(&self.best.heap, &rows[start..end]), places)?;
         if end == self.made.rows.len() {
             std::mem::take(&mut self.made).rows.into_iter().for_each(|row| self.best.remove(row));
-            self.best.tidy(&self.shape)?;
+            self.best.tidy(&self.shape, None)?;
         }
         Ok(Some(batch))
     }
 
     fn count(&mut self) -> Result<(), EngineError> {
-        count(&self.shape, &self.best, &mut self.running, "make the window shorter, or the limit smaller")
+        count(&self.shape, &self.best, None, &mut self.running, "make the window shorter, or the limit smaller")
     }
 }
 
@@ -147,10 +145,9 @@ impl Operator for WindowTop {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let watermark = restored_watermark(&self.shape.uid, &mut restored)?;
         for rows in self.shape.restored(context.key_groups, &restored)? {
-            let saved = rows.stamps[0].as_primitive::<Int64Type>();
-            self.arrivals = self.arrivals.max(saved.values().iter().max().map_or(0, |last| last + 1));
+            self.best.note_arrivals(&rows.stamps.arrivals);
             let batch = self.shape.batch(rows.columns)?;
-            self.take_in(&batch, &rows.stamps[0])?;
+            self.take_in(&batch, &rows.stamps.arrivals)?;
         }
         self.watermark = watermark;
         self.late.open(context);
@@ -159,11 +156,11 @@ impl Operator for WindowTop {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let arrivals = arrivals(&mut self.arrivals, batch.num_rows());
+        let arrivals = self.best.arrive(batch.num_rows());
         for split in self.take_in(&batch, &arrivals)? {
             self.late.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
-        self.best.tidy(&self.shape)?;
+        self.best.tidy(&self.shape, None)?;
         self.count()
     }
 

@@ -11,7 +11,7 @@ use levada_common::types::RowKind;
 
 use super::changes::{Change, What};
 use super::side::Standing;
-use crate::operators::rows::{Marks, NO_ROW};
+use crate::operators::rows::NO_ROW;
 
 /// Rows to go out.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub(super) struct Emission {
 }
 
 impl Emission {
-    /// Queues what a change of `side` sets off: `first` is the first row of the key on the other side, or `NO_ROW`; `alone` marks the
-    /// side's rows that went out alone.
-    pub(super) fn queue(&mut self, kind: JoinKind, side: JoinSide, change: &Change, first: u32, alone: &mut Marks) {
+    /// Queues what a change of `side` sets off: `first` is the first row of the key on the other side, or `NO_ROW`; `standing` is
+    /// the side.
+    pub(super) fn queue(&mut self, kind: JoinKind, side: JoinSide, change: &Change, first: u32, standing: &mut Standing) {
         use RowKind::{Delete, Insert, UpdateAfter, UpdateBefore};
         let (keeps, other_keeps) = match side {
             JoinSide::Left => (kind.keeps_left(), kind.keeps_right()),
@@ -56,14 +56,14 @@ impl Emission {
                 }
                 if pairs {
                     give(Insert, row, first);
-                } else if goes_alone && alone.set(row) {
+                } else if goes_alone && standing.set_alone(row) {
                     give(Insert, row, NO_ROW);
                 }
             }
             What::Delete { row, was_last } => {
                 if pairs {
                     give(Delete, row, first);
-                } else if alone.has(row) {
+                } else if standing.is_alone(row) {
                     give(Delete, row, NO_ROW);
                 }
                 if was_last && others_turn {
@@ -75,13 +75,13 @@ impl Emission {
                     give(UpdateBefore, before, first);
                     give(UpdateAfter, after, first);
                 } else if goes_alone {
-                    let replaces = alone.has(before);
+                    let replaces = standing.is_alone(before);
                     if replaces {
                         give(UpdateBefore, before, NO_ROW);
                     }
-                    alone.set(after);
+                    standing.set_alone(after);
                     give(if replaces { UpdateAfter } else { Insert }, after, NO_ROW);
-                } else if alone.has(before) {
+                } else if standing.is_alone(before) {
                     give(Delete, before, NO_ROW);
                 }
             }
@@ -94,7 +94,7 @@ impl Emission {
             let Some(step) = self.steps.front_mut() else { return };
             let (own, other) = (step.side as usize, 1 - step.side as usize);
             let row = step.other;
-            if step.own != NO_ROW || turns(&mut sides[other].alone, row, step.op) {
+            if step.own != NO_ROW || turns(&mut sides[other], row, step.op) {
                 self.ops.push(step.op as i8);
                 self.rows[own].push(step.own);
                 self.rows[other].push(row);
@@ -119,11 +119,6 @@ impl Emission {
 }
 
 /// Notes that a row goes out alone or is taken back; whether that is a change.
-fn turns(alone: &mut Marks, row: u32, op: RowKind) -> bool {
-    if op == RowKind::Insert {
-        return alone.set(row);
-    }
-    let was_alone = alone.has(row);
-    alone.clear(row);
-    was_alone
+fn turns(standing: &mut Standing, row: u32, op: RowKind) -> bool {
+    if op == RowKind::Insert { standing.set_alone(row) } else { standing.clear_alone(row) }
 }

@@ -6,6 +6,7 @@
 mod changes;
 mod emission;
 mod side;
+mod sides;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,19 +18,20 @@ use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::JoinSide;
 use levada_common::types::RowKind;
-use levada_state::key_index::KeyIndex;
 use levada_state::keyed::HeapShare;
+use levada_state::row_codec::STAMP_UNKNOWN;
 use levada_state::snapshot::StatePart;
 
 use super::shape::Shape;
 use super::state;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::rows::{NO_ROW, Part};
+use crate::operators::rows::{KeyedRowStore, NO_ROW, Part};
 use crate::operators::waiting::{self, Restored, RestoredRows};
 use changes::Changes;
 use emission::Emission;
 use side::Standing;
+use sides::Sides;
 
 /// A join of the rows that stand.
 ///
@@ -38,102 +40,64 @@ use side::Standing;
 /// whose time to live is over are forgotten without a word.
 pub(super) struct RegularJoin {
     shape: Arc<Shape>,
-    /// The keys of both sides.
-    index: KeyIndex,
-    sides: [Standing; 2],
+    rows: Sides,
+    /// Rows of an input that wait until those of their keys come in.
+    waiting: Option<(usize, RecordBatch)>,
     changes: Option<Changes>,
     emission: Emission,
+    /// What is behind the rows, where something is.
+    store: Option<KeyedRowStore>,
+    /// Its states were opened.
+    is_before_store: bool,
     running: Option<(OperatorContext, HeapShare)>,
 }
 
 impl RegularJoin {
     pub(super) fn new(shape: Arc<Shape>, ttl_ms: Option<i64>) -> Self {
-        let index = KeyIndex::new(&shape.sides[0].key_types);
-        let sides = [0, 1].map(|side: usize| Standing::new(&shape.sides[side], ttl_ms));
-        Self { shape, index, sides, changes: None, emission: Emission::default(), running: None }
+        let (rows, emission) = (Sides::new(&shape, ttl_ms), Emission::default());
+        Self { shape, rows, waiting: None, changes: None, emission, store: None, is_before_store: false, running: None }
     }
 
-    /// The keys of rows, made where they are new; `columns` are those of the keys.
+    /// Opens the states of the store, if there is one and they are not open; `now_ms` where the time is known, since when what has no
+    /// stamp stands.
+    fn stand_before_store(&mut self, now_ms: Option<i64>) -> Result<(), EngineError> {
+        let Some(store) = self.store.as_mut().filter(|_| !self.is_before_store) else { return Ok(()) };
+        for (standing, side) in self.rows.sides.iter_mut().zip(&self.shape.sides) {
+            standing.stand_before(store, side, now_ms.unwrap_or(STAMP_UNKNOWN))?;
+        }
+        self.is_before_store = true;
+        Ok(())
+    }
+
+    /// Brings in the rows of these keys that only the store has; answers of how many of the first of them they are there.
+    fn load(&mut self, keys: &[ArrayRef], rows: usize) -> Result<usize, EngineError> {
+        self.store.as_mut().map_or(Ok(rows), |store| store.load(&mut self.rows, keys, rows))
+    }
+
+    /// Takes rows that wait in, as many as there is memory for with what stands of their keys; whether there were any.
+    fn take_waiting(&mut self) -> Result<bool, EngineError> {
+        let Some((input, batch)) = self.waiting.take() else { return Ok(false) };
+        let side = &self.shape.sides[input];
+        let (_, columns) = side.split(&batch);
+        let keys = side.keys(&columns);
+        let (rows, ready) = (batch.num_rows(), self.load(&keys, batch.num_rows())?);
+        self.waiting = (ready < rows).then(|| (input, batch.slice(ready, rows - ready)));
+        self.take_in(input, if ready < rows { batch.slice(0, ready) } else { batch })?;
+        Ok(true)
+    }
+
+    /// The keys of rows that change them.
     fn intern(&mut self, columns: &[ArrayRef], rows: usize) -> Vec<u32> {
-        let mut keys = Vec::with_capacity(rows);
-        self.index.intern(columns, rows, &mut keys);
-        self.index.drain_reused(&mut Vec::new());
-        for side in &mut self.sides {
-            side.lists.resize(self.index.len(), side.heap.numbers());
+        let keys = self.rows.intern(columns, rows);
+        if let Some(store) = &mut self.store {
+            store.note_used(&keys, self.rows.keys());
+            store.note_changed(&keys, self.rows.keys());
         }
         keys
     }
 
-    /// Applies the next change and queues what it sets off; whether there was one.
-    fn change(&mut self) -> bool {
-        let Some(changes) = &mut self.changes else { return false };
-        let (side, own) = (changes.side, changes.side as usize);
-        let Some(change) = changes.next(&mut self.sides[own]) else { return false };
-        let first = if change.meets { self.sides[1 - own].lists.first(change.key) } else { NO_ROW };
-        self.emission.queue(self.shape.kind, side, &change, first, &mut self.sides[own].alone);
-        true
-    }
-
-    /// Gives back what rows that are gone held, and keys without rows.
-    fn tidy(&mut self) -> Result<(), EngineError> {
-        let mut emptied = Vec::new();
-        for side in &mut self.sides {
-            side.tidy().map_err(|source| self.shape.kernel(source))?;
-            emptied.append(&mut side.take_emptied());
-        }
-        emptied.sort_unstable();
-        emptied.dedup();
-        for key in emptied {
-            if self.sides.iter().all(|side| side.lists.len(key) == 0) {
-                self.index.remove(key);
-            }
-        }
-        self.count()
-    }
-
-    /// Counts what is held.
-    fn count(&mut self) -> Result<(), EngineError> {
-        let bytes = [0, 1].map(|side: usize| self.sides[side].memory_bytes() + self.index.memory_bytes() / 2);
-        let rows: usize = self.sides.iter().map(|side| side.heap.len()).sum();
-        let (context, share) = self.running.as_mut().expect("an operator is opened first");
-        context.metrics.state_keys.store(rows as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store((bytes[0] + bytes[1]) as u64, Ordering::Relaxed);
-        state::charge(&self.shape, share, bytes)
-    }
-
-    /// Puts restored rows back.
-    fn restore(&mut self, restored: Restored) -> Result<(), EngineError> {
-        for RestoredRows { side: at, batch, since, marks, .. } in restored.rows {
-            let side = &self.shape.sides[at];
-            let (keys, uniques) = (side.keys(batch.columns()), side.unique_keys(batch.columns()));
-            let columns: Vec<ArrayRef> = batch.columns().iter().cloned().chain(since).collect();
-            let (mut numbers, mut unique_ids) = (Vec::new(), Vec::new());
-            self.sides[at].restore(&columns, &mut numbers).map_err(|source| self.shape.kernel(source))?;
-            if let Some(uniques) = uniques {
-                self.sides[at].uniques(&uniques, batch.num_rows(), &mut unique_ids);
-            }
-            let keys = self.intern(&keys, batch.num_rows());
-            for (row, number) in numbers.into_iter().enumerate() {
-                let unique = unique_ids.get(row).copied();
-                self.sides[at].stand(keys[row], true, unique, NO_ROW, number);
-                if marks.as_ref().is_some_and(|marks| marks.value(row)) {
-                    self.sides[at].alone.set(number);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Operator for RegularJoin {
-    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        let shape = Arc::clone(&self.shape);
-        self.restore(waiting::read(&shape.uid, &shape.sides, context.key_groups, restored)?)?;
-        self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
-        self.count()
-    }
-
-    fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+    /// Puts rows, of whose keys everything is in memory, into the heap of their side; what they change comes next.
+    fn take_in(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let shape = Arc::clone(&self.shape);
         let (side, rows) = (&shape.sides[input], batch.num_rows());
         let (ops, columns) = side.split(&batch);
@@ -151,7 +115,7 @@ impl Operator for RegularJoin {
             .filter(|ops| !ops.iter().all(comes))
             .map(|ops| ops.iter().enumerate().filter(|(_, op)| comes(op)).map(|(row, _)| row as u32).collect());
         let mut numbers = Vec::with_capacity(rows);
-        let own = &mut self.sides[input];
+        let own = &mut self.rows.sides[input];
         match coming {
             None => own.push(columns.clone(), &mut numbers).map_err(|source| shape.kernel(source))?,
             Some(coming) => {
@@ -175,34 +139,125 @@ impl Operator for RegularJoin {
         Ok(())
     }
 
+    /// Applies the next change and queues what it sets off; whether there was one.
+    fn change(&mut self) -> bool {
+        let Some(changes) = &mut self.changes else { return false };
+        let (side, own) = (changes.side, changes.side as usize);
+        let sides = &mut self.rows.sides;
+        let Some(change) = changes.next(&mut sides[own]) else { return false };
+        let first = if change.meets { sides[1 - own].lists.first(change.key) } else { NO_ROW };
+        self.emission.queue(self.shape.kind, side, &change, first, &mut sides[own]);
+        true
+    }
+
+    /// Gives back what rows that are gone held, and keys without rows; lets some go where memory is short.
+    fn tidy(&mut self) -> Result<(), EngineError> {
+        self.rows.tidy(self.store.as_mut())?;
+        if let Some(store) = self.store.as_mut().filter(|_| self.is_before_store) {
+            store.make_room(&mut self.rows)?;
+        }
+        self.count()
+    }
+
+    /// Counts what is held; what stands before a store has a share of memory of its own.
+    fn count(&mut self) -> Result<(), EngineError> {
+        let (bytes, rows) = (self.rows.bytes(), self.rows.rows());
+        let (context, share) = self.running.as_mut().expect("an operator is opened first");
+        context.metrics.state_keys.store(rows as u64, Ordering::Relaxed);
+        context.metrics.state_bytes.store((bytes[0] + bytes[1]) as u64, Ordering::Relaxed);
+        match &self.store {
+            Some(store) => context.metrics.set_store(store.metrics()),
+            None => state::charge(&self.shape, share, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Puts restored rows back.
+    fn restore(&mut self, restored: Restored) -> Result<(), EngineError> {
+        if !restored.rows.is_empty() {
+            self.stand_before_store(None)?;
+        }
+        for RestoredRows { side: at, batch, since, marks, .. } in restored.rows {
+            let (shape, rows) = (Arc::clone(&self.shape), batch.num_rows());
+            let side = &shape.sides[at];
+            let (key_columns, unique_columns) = (side.keys(batch.columns()), side.unique_keys(batch.columns()));
+            while self.load(&key_columns, rows)? < rows {}
+            let (mut numbers, mut uniques) = (Vec::new(), Vec::new());
+            let own = &mut self.rows.sides[at];
+            own.restore(batch.columns().to_vec(), since, &mut numbers).map_err(|source| shape.kernel(source))?;
+            if let Some(columns) = unique_columns {
+                own.uniques(&columns, rows, &mut uniques);
+            }
+            let keys = self.intern(&key_columns, rows);
+            self.rows.sides[at].stand_all(&keys, &uniques, &numbers, marks.as_ref());
+        }
+        Ok(())
+    }
+}
+
+impl Operator for RegularJoin {
+    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        let shape = Arc::clone(&self.shape);
+        if let Some(stores) = &context.cold {
+            self.store = Some(KeyedRowStore::open(&shape.uid, &shape.clause, stores, context.key_groups)?);
+        }
+        if !self.keeps_time() {
+            self.stand_before_store(None)?;
+        }
+        self.restore(waiting::read(&shape.uid, &shape.sides, context.key_groups, restored)?)?;
+        self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
+        self.count()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.store.as_mut().map_or(Ok(true), |store| store.is_ready(&self.rows))
+    }
+
+    fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        self.stand_before_store(None)?;
+        self.waiting = Some((input, batch));
+        self.take_waiting().map(|_| ())
+    }
+
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         let (context, _) = self.running.as_ref().expect("an operator is opened first");
         let rows_max = context.batch_rows_max;
         loop {
-            self.emission.fill(&mut self.sides, rows_max);
-            if self.emission.ops.len() == rows_max || !self.change() && self.emission.is_idle() {
+            self.emission.fill(&mut self.rows.sides, rows_max);
+            if self.emission.ops.len() == rows_max {
                 break;
             }
+            if self.change() || !self.emission.is_idle() {
+                continue;
+            }
+            if !self.emission.ops.is_empty() {
+                break;
+            }
+            // Nothing refers to rows any more.
+            if self.changes.take().is_some() {
+                self.tidy()?;
+            }
+            if !self.take_waiting()? {
+                return Ok(None);
+            }
         }
-        if !self.emission.ops.is_empty() {
-            let [left, right] = [0, 1].map(|side: usize| Part::in_heap(&self.sides[side].heap, &self.emission.rows[side]));
-            let batch = self.shape.changes(&self.emission.ops, [&left, &right])?;
-            self.emission.clear();
-            return Ok(Some(batch));
-        }
-        if self.changes.take().is_some() {
-            self.tidy()?;
-        }
-        Ok(None)
+        let [left, right] = [0, 1].map(|side: usize| Part::in_heap(&self.rows.sides[side].heap, &self.emission.rows[side]));
+        let batch = self.shape.changes(&self.emission.ops, [&left, &right])?;
+        self.emission.clear();
+        Ok(Some(batch))
     }
 
     fn keeps_time(&self) -> bool {
-        self.sides.iter().any(Standing::expires)
+        self.rows.sides.iter().any(Standing::expires)
     }
 
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
-        let [left, right] = &mut self.sides;
+        self.stand_before_store(Some(time_ms))?;
+        let [left, right] = &mut self.rows.sides;
         let next = [left.expire(time_ms), right.expire(time_ms)].into_iter().flatten().min();
+        if let (Some(store), Some(until_ms)) = (&mut self.store, self.rows.sides[0].expired_until()) {
+            store.expire(&mut self.rows, until_ms);
+        }
         self.tidy()?;
         Ok(next)
     }
@@ -211,18 +266,27 @@ impl Operator for RegularJoin {
         if finished {
             return Ok(Vec::new());
         }
-        let sides = self.sides.iter_mut().zip(&self.shape.sides);
+        self.stand_before_store(None)?;
+        if let Some(store) = &mut self.store {
+            return store.snapshot(&mut self.rows, checkpoint);
+        }
+        let sides = self.rows.sides.iter_mut().zip(&self.shape.sides);
         Ok(sides.map(|(standing, side)| standing.snapshot(checkpoint, side)).collect())
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
-        let [left, right] = &mut self.sides;
+        if let Some(store) = self.store.as_mut().filter(|_| self.is_before_store) {
+            return store.background(&mut self.rows);
+        }
+        let [left, right] = &mut self.rows.sides;
         Ok(left.save_next() | right.save_next())
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
-        if !completed {
-            self.sides.iter_mut().for_each(|side| side.abandon(checkpoint));
+        if let Some(store) = self.store.as_mut().filter(|_| !completed) {
+            store.abandon(checkpoint);
+        } else if !completed {
+            self.rows.sides.iter_mut().for_each(|side| side.abandon(checkpoint));
         }
         Ok(())
     }

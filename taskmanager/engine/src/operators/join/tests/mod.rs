@@ -4,4 +4,5 @@ mod intervals;
 mod restore;
 mod rig;
 mod standing;
+mod stored;
 mod windows;

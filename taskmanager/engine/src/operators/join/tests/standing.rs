@@ -10,25 +10,27 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{BadRecordPolicy, JoinColumn, JoinKind, JoinScope, JoinSpec, OperatorKind, OperatorSpec};
 use levada_common::types::{Column, LogicalType, RowKind, StreamSchema};
+use levada_state::cold::ColdStores;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::super::build;
 use super::rig::{MAX_PARALLELISM, stored};
+use crate::metrics::NodeMetrics;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 
 /// Key, number within the key, value.
-type Row = (Option<i64>, i64, i64);
+pub(super) type Row = (Option<i64>, i64, i64);
 
 /// What a row of the output says: left number and value, key, right number and value.
-type Out = [Option<i64>; 5];
+pub(super) type Out = [Option<i64>; 5];
 
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    kind: JoinKind,
+pub(super) struct Case {
+    pub(super) kind: JoinKind,
     /// Sides that are changelogs, with `-U` rows.
-    changelogs: [bool; 2],
-    ttl_ms: Option<i64>,
+    pub(super) changelogs: [bool; 2],
+    pub(super) ttl_ms: Option<i64>,
 }
 
 impl Case {
@@ -42,7 +44,7 @@ impl Case {
         StreamSchema { changelog: self.changelogs[side], ..StreamSchema::append(columns.to_vec()) }
     }
 
-    fn spec(&self) -> OperatorSpec {
+    pub(super) fn spec(&self) -> OperatorSpec {
         let unique = |side: usize| self.changelogs[side].then(|| vec!["k".to_string(), "u".to_string()]);
         let keys = vec!["k".to_string()];
         let mut columns = vec![JoinColumn::Left("u".into()), JoinColumn::Left("v".into())];
@@ -65,7 +67,7 @@ impl Case {
         }
     }
 
-    fn batch(&self, side: usize, rows: &[(RowKind, Row)]) -> RecordBatch {
+    pub(super) fn batch(&self, side: usize, rows: &[(RowKind, Row)]) -> RecordBatch {
         let ops: ArrayRef = Arc::new(Int8Array::from_iter_values(rows.iter().map(|(op, _)| *op as i8)));
         let ints =
             |of: fn(&Row) -> Option<i64>| -> ArrayRef { Arc::new(Int64Array::from_iter(rows.iter().map(|(_, row)| of(row)))) };
@@ -75,7 +77,7 @@ impl Case {
     }
 
     /// The join of these rows by nested loops, as a multiset.
-    fn nested_loops(&self, [left, right]: &[Vec<Row>; 2]) -> BTreeMap<Out, i64> {
+    pub(super) fn nested_loops(&self, [left, right]: &[Vec<Row>; 2]) -> BTreeMap<Out, i64> {
         let met = |one: &Row, other: &Row| one.0.is_some() && one.0 == other.0;
         let mut rows = BTreeMap::new();
         let mut give = |one: Option<&Row>, other: Option<&Row>| {
@@ -99,24 +101,42 @@ impl Case {
     }
 }
 
-struct Rig {
+pub(super) struct Rig {
     case: Case,
-    operator: Box<dyn Operator>,
+    pub(super) operator: Box<dyn Operator>,
+    pub(super) metrics: Arc<NodeMetrics>,
     /// What the changes so far add up to.
-    sum: BTreeMap<Out, i64>,
+    pub(super) sum: BTreeMap<Out, i64>,
 }
 
 impl Rig {
     fn new(case: Case, restored: Vec<RestoredState>, key_groups: KeyGroupRange) -> Self {
+        Self::before(case, restored, key_groups, None)
+    }
+
+    /// In front of a store, or none.
+    pub(super) fn before(
+        case: Case,
+        restored: Vec<RestoredState>,
+        key_groups: KeyGroupRange,
+        cold: Option<Arc<dyn ColdStores>>,
+    ) -> Self {
         let spec = case.spec();
         let OperatorKind::Join(join) = &spec.kind else { panic!("it is a join") };
         let mut operator = build(&spec, join).expect("the plan is good");
-        let context = OperatorContext { key_groups, max_parallelism: MAX_PARALLELISM, ..crate::testing::context("standing", 7) };
+        let base = crate::testing::context("standing", 7);
+        let context = OperatorContext { key_groups, max_parallelism: MAX_PARALLELISM, cold, ..base };
         operator.open(&context, restored).expect("it opens");
-        Self { case, operator, sum: BTreeMap::new() }
+        Self { case, operator, metrics: context.metrics, sum: BTreeMap::new() }
     }
 
-    fn process(&mut self, side: usize, rows: &[(RowKind, Row)]) {
+    pub(super) fn process(&mut self, side: usize, rows: &[(RowKind, Row)]) {
+        let mut asked = 0;
+        while !self.operator.is_ready().expect("the store has no errors") {
+            self.operator.background().expect("the store has no errors");
+            asked += 1;
+            assert!(asked < 1_000, "there is no room, and nothing makes any");
+        }
         self.operator.process(side, self.case.batch(side, rows)).expect("rows are taken in");
         while let Some(batch) = self.operator.poll().expect("output is polled") {
             assert!((1..=7).contains(&batch.num_rows()));
@@ -149,11 +169,15 @@ impl Rig {
     }
 }
 
-/// Changes of a side at random, applied to what stands there.
 fn changes(rng: &mut StdRng, case: &Case, side: usize, standing: &mut Vec<Row>) -> Vec<(RowKind, Row)> {
+    changes_of(rng, case, side, standing, 4)
+}
+
+/// Changes of a side at random, of so many keys, applied to what stands there.
+pub(super) fn changes_of(rng: &mut StdRng, case: &Case, side: usize, standing: &mut Vec<Row>, keys: i64) -> Vec<(RowKind, Row)> {
     let mut rows = Vec::new();
     for _ in 0..rng.random_range(1..12) {
-        let key = rng.random_bool(0.9).then(|| rng.random_range(0..4));
+        let key = rng.random_bool(0.9).then(|| rng.random_range(0..keys));
         let row: Row = (key, rng.random_range(0..3), rng.random_range(0..100));
         if !case.changelogs[side] {
             standing.push(row);
@@ -182,7 +206,7 @@ fn changes(rng: &mut StdRng, case: &Case, side: usize, standing: &mut Vec<Row>) 
     rows
 }
 
-fn case(rng: &mut StdRng) -> Case {
+pub(super) fn case(rng: &mut StdRng) -> Case {
     let kind = JoinKind::ALL[rng.random_range(0..JoinKind::ALL.len())];
     Case { kind, changelogs: [rng.random_bool(0.5), rng.random_bool(0.5)], ttl_ms: None }
 }

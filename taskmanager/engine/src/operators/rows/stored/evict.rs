@@ -1,0 +1,106 @@
+//! Which keys leave memory: clean ones that are written and were not used since the hand last passed.
+
+use levada_state::bits::Bits;
+use levada_state::cold::Phase;
+
+use super::{ByKey, Held, KeyedRowStore};
+use crate::error::EngineError;
+use crate::operators::behind::Due;
+
+/// Keys that are looked at after a batch, at most, to find some that may go.
+const LOOKS_MAX: usize = 65_536;
+
+/// Keys that are looked at between two looks at the memory.
+const LOOKS_AT_ONCE: usize = 256;
+
+impl KeyedRowStore {
+    /// To be called after each batch: sends what is due, and lets keys go where memory is short.
+    ///
+    /// Contract: no row is on its way out.
+    pub(in crate::operators) fn make_room(&mut self, rows: &mut impl ByKey) -> Result<(), EngineError> {
+        let held_bytes = self.held_bytes(rows);
+        let due = self.behind.due(held_bytes)?;
+        if self.behind.write_back.phase() == Phase::Idle {
+            self.drop_emptied(rows);
+        }
+        match due {
+            Due::Nothing => return Ok(()),
+            Due::Send => {}
+            Due::Room => {
+                self.evict(rows);
+                if !self.is_short(rows) || self.dirty.count() == 0 {
+                    return Ok(());
+                }
+                self.begin_generation(rows)?;
+            }
+        }
+        self.send_some(rows)
+    }
+
+    /// Bytes that count: what is free for rows and keys to come does for a quarter of the share at most, or it would leave nothing
+    /// to those that are there.
+    pub(super) fn held_bytes(&self, rows: &impl ByKey) -> usize {
+        let Held { bytes, idle_bytes } = rows.held();
+        let idle_max = self.behind.write_back.share_bytes() / 4;
+        bytes + self.memory_bytes() - idle_bytes.saturating_sub(idle_max).min(bytes)
+    }
+
+    /// Whether something should go.
+    pub(super) fn is_short(&self, rows: &impl ByKey) -> bool {
+        self.behind.is_short(self.held_bytes(rows))
+    }
+
+    /// Bytes held beside the rows.
+    pub(in crate::operators) fn memory_bytes(&self) -> usize {
+        [&self.live, &self.used, &self.dirty, &self.emptied, &self.leaving].map(Bits::memory_bytes).iter().sum()
+    }
+
+    /// Forgets keys without rows of which everything is written: nothing is lost with them.
+    fn drop_emptied(&mut self, rows: &mut impl ByKey) {
+        for key in std::mem::take(&mut self.leaving).rows() {
+            if self.live.get(key) && !self.dirty.get(key) && !rows.has_rows(key) {
+                self.drop_key(rows, key);
+            }
+        }
+    }
+
+    fn drop_key(&mut self, rows: &mut impl ByKey, key: u32) {
+        if rows.index().is_unit() {
+            return;
+        }
+        self.live.clear(key);
+        self.used.clear(key);
+        rows.index().remove(key);
+    }
+
+    /// Lets keys go until there is room for some batches or enough were looked at.
+    ///
+    /// Contract: nothing is being sent or written.
+    fn evict(&mut self, rows: &mut impl ByKey) {
+        let target_bytes = self.behind.write_back.target_bytes();
+        let mut looks = LOOKS_MAX.min(rows.index().len() * 2);
+        while looks > 0 && self.held_bytes(rows) > target_bytes {
+            let now = looks.min(LOOKS_AT_ONCE);
+            looks -= now;
+            (0..now).for_each(|_| self.look_at_next_key(rows));
+        }
+    }
+
+    /// Lets the next key go if it is clean and was not used since it was looked at last.
+    fn look_at_next_key(&mut self, rows: &mut impl ByKey) {
+        let (key, len) = (self.hand, rows.index().len());
+        self.hand = if key as usize + 1 >= len { 0 } else { key + 1 };
+        let was_used = self.used.get(key);
+        self.used.clear(key);
+        if was_used || !self.live.get(key) || self.dirty.get(key) || rows.index().is_unit() {
+            return;
+        }
+        if rows.has_rows(key) {
+            self.is_whole = false;
+            // The view that is read would bring rows back that went.
+            self.warming = None;
+            rows.forget_rows(key);
+        }
+        self.drop_key(rows, key);
+    }
+}

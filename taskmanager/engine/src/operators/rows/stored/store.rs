@@ -1,0 +1,224 @@
+//! The store behind rows by key: what it knows of the keys in memory, and how those of a batch come in.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::take;
+use arrow::error::ArrowError;
+use levada_common::ids::{CheckpointId, Uid};
+use levada_common::keys::KeyGroupRange;
+use levada_state::bits::Bits;
+use levada_state::cold::{ColdError, ColdExpiry, ColdMetrics, ColdStores, Phase};
+use levada_state::key_index::ABSENT;
+use levada_state::snapshot::StateMeta;
+
+use super::warm::Warming;
+use super::{ByKey, EntryPlaces, StoredRows};
+use crate::error::EngineError;
+use crate::operators::behind::{Behind, failed};
+
+/// What a key's rows are taken for before any came in.
+const KEY_BYTES: usize = 256;
+
+/// The part of the overlay's share that the rows of a batch's keys may take at once.
+const LOADED_PART: usize = 8;
+
+/// The store of an operator whose rows are by key.
+#[derive(Debug)]
+pub(in crate::operators) struct KeyedRowStore {
+    pub(super) behind: Behind,
+    uid: Uid,
+    clause: String,
+    pub(super) key_groups: KeyGroupRange,
+    /// The store has nothing of keys that memory does not have.
+    pub(super) is_whole: bool,
+    pub(super) warming: Option<Warming>,
+    /// By key: it is in memory.
+    pub(super) live: Bits,
+    /// By key: it was used since the hand passed.
+    pub(super) used: Bits,
+    /// By key: something of it has changed since the last generation began.
+    pub(super) dirty: Bits,
+    /// The key that is looked at next.
+    pub(super) hand: u32,
+    /// By key: it may have no rows any more.
+    pub(super) emptied: Bits,
+    /// Likewise, since before the last generation: it may go once that is written.
+    pub(super) leaving: Bits,
+    /// The checkpoint that is being sent, if one is.
+    pub(super) checkpoint: Option<CheckpointId>,
+    /// About what a key's rows take when they come in.
+    key_bytes: usize,
+    ids: Vec<u32>,
+}
+
+impl KeyedRowStore {
+    /// Opens the store of an operator; its states are opened next.
+    pub(in crate::operators) fn open(
+        uid: &Uid,
+        clause: &str,
+        stores: &Arc<dyn ColdStores>,
+        key_groups: KeyGroupRange,
+    ) -> Result<Self, EngineError> {
+        Ok(Self {
+            behind: Behind::open(uid, stores.as_ref())?,
+            uid: uid.clone(),
+            clause: clause.into(),
+            key_groups,
+            is_whole: true,
+            warming: None,
+            live: Bits::default(),
+            used: Bits::default(),
+            dirty: Bits::default(),
+            hand: 0,
+            emptied: Bits::default(),
+            leaving: Bits::default(),
+            checkpoint: None,
+            key_bytes: KEY_BYTES,
+            ids: Vec::new(),
+        })
+    }
+
+    /// Opens the state of a heap whose columns have these places, with what was restored in it; what has no stamp and needs one
+    /// stands since `since_ms`.
+    pub(in crate::operators) fn open_rows(
+        &mut self,
+        meta: &StateMeta,
+        places: EntryPlaces,
+        since_ms: i64,
+    ) -> Result<StoredRows, EngineError> {
+        let store = self.behind.write_back.store();
+        let opened = store.open_state(&meta.name, &meta.schema, since_ms).and_then(|state| {
+            let namespaces = store.namespaces(state, self.key_groups)?;
+            Ok((state, Arc::clone(store.layout(state).columns()), namespaces))
+        });
+        let (state, schema, namespaces) = opened.map_err(|source| failed(&self.uid, source))?;
+        if !namespaces.is_empty() {
+            self.is_whole = false;
+            self.warming = Some(Warming::default());
+        }
+        Ok(StoredRows::new(state, meta.clone(), schema, places))
+    }
+
+    /// Brings in the rows of these keys that only the store has. Answers how many of the first of them have their rows in memory now:
+    /// all, or where that would take too much some, at least one.
+    pub(in crate::operators) fn load(
+        &mut self,
+        rows: &mut impl ByKey,
+        keys: &[ArrayRef],
+        count: usize,
+    ) -> Result<usize, EngineError> {
+        if self.is_whole {
+            return Ok(count);
+        }
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.clear();
+        rows.index().find(keys, count, &mut ids);
+        let absent: Vec<u32> = (0..).zip(&ids).filter(|(_, id)| **id == ABSENT).map(|(row, _)| row).collect();
+        self.ids = ids;
+        let room = self.behind.write_back.share_bytes() / LOADED_PART;
+        let (mut left, mut bytes) = (&absent[..], 0);
+        while !left.is_empty() {
+            let at_once = (room.saturating_sub(bytes) / self.key_bytes.max(1)).max(usize::from(left.len() == absent.len()));
+            if at_once == 0 {
+                return Ok(left[0] as usize);
+            }
+            let (some, behind) = left.split_at(at_once.min(left.len()));
+            let columns = self.some(keys, some.to_vec())?;
+            bytes += self.load_absent(rows, &columns, some.len())?;
+            left = behind;
+        }
+        Ok(count)
+    }
+
+    /// Brings in keys of which some are not in memory. Answers how many bytes came in.
+    fn load_absent(&mut self, rows: &mut impl ByKey, columns: &[ArrayRef], count: usize) -> Result<usize, EngineError> {
+        let mut ids = Vec::with_capacity(count);
+        rows.index().intern(columns, count, &mut ids);
+        rows.index().drain_reused(&mut Vec::new());
+        rows.resize();
+        let (mut firsts, mut distinct) = (Vec::new(), Vec::new());
+        for (row, id) in (0..).zip(ids) {
+            if self.live.set(id) {
+                firsts.push(row);
+                distinct.push(id);
+            }
+        }
+        if distinct.is_empty() {
+            return Ok(0);
+        }
+        let keys = self.some(columns, firsts)?;
+        let mut bytes = 0;
+        for at in 0..rows.heaps() {
+            let stored = rows.heap(at).stored;
+            let loaded = self.behind.load(stored.state, &stored.addresses(&keys, distinct.len()))?;
+            if loaded.positions.is_empty() {
+                continue;
+            }
+            bytes += loaded.rows.get_array_memory_size();
+            let taken = stored.taken(&keys, &distinct, &loaded);
+            rows.take_in(at, taken.map_err(|source| self.kernel(source))?)?;
+            if rows.heap(at).stored.has_gone() {
+                // Two rows had one unique key, since one of them had expired by another clock: the store has to hear of it.
+                distinct.iter().for_each(|key| self.dirty.set_one(*key));
+            }
+        }
+        self.key_bytes = (3 * self.key_bytes + bytes / distinct.len()) / 4;
+        // A key of which nothing was found is nothing that could leave memory.
+        self.note_emptied(distinct.into_iter().filter(|key| !rows.has_rows(*key)));
+        Ok(bytes)
+    }
+
+    fn some(&self, columns: &[ArrayRef], rows: Vec<u32>) -> Result<Vec<ArrayRef>, EngineError> {
+        let rows = UInt32Array::from(rows);
+        columns.iter().map(|column| take(column, &rows, None).map_err(|source| self.kernel(source))).collect()
+    }
+
+    /// These keys are in memory and used; `len` keys were made so far.
+    pub(in crate::operators) fn note_used(&mut self, keys: &[u32], len: usize) {
+        self.live.set_all(keys, len);
+        self.used.set_all(keys, len);
+    }
+
+    /// Something of these keys changes, or may.
+    pub(in crate::operators) fn note_changed(&mut self, keys: &[u32], len: usize) {
+        self.dirty.set_all(keys, len);
+    }
+
+    /// These keys may have no rows any more.
+    pub(in crate::operators) fn note_emptied(&mut self, keys: impl IntoIterator<Item = u32>) {
+        keys.into_iter().for_each(|key| self.emptied.set_one(key));
+    }
+
+    /// Whether there is room for another batch. Where there is none the store is writing: it wakes the task when it is done.
+    pub(in crate::operators) fn is_ready(&mut self, rows: &impl ByKey) -> Result<bool, EngineError> {
+        let held_bytes = self.held_bytes(rows);
+        self.behind.is_ready(held_bytes)
+    }
+
+    /// Lets the store drop what expired: not before a snapshot is taken, which has what had not expired at its barrier.
+    pub(in crate::operators) fn expire(&mut self, rows: &mut impl ByKey, expired_until_ms: i64) {
+        if self.behind.write_back.phase() != Phase::Idle {
+            return;
+        }
+        for at in 0..rows.heaps() {
+            let state = rows.heap(at).stored.state;
+            self.behind.write_back.store().expire(state, ColdExpiry { expired_until_ms });
+        }
+    }
+
+    /// What the store did and has.
+    pub(in crate::operators) fn metrics(&self) -> ColdMetrics {
+        self.behind.write_back.metrics()
+    }
+
+    /// The store failed.
+    pub(super) fn failed(&self, source: ColdError) -> EngineError {
+        failed(&self.uid, source)
+    }
+
+    /// An Arrow kernel failed.
+    pub(super) fn kernel(&self, source: ArrowError) -> EngineError {
+        EngineError::Kernel { uid: self.uid.clone(), clause: self.clause.clone(), source }
+    }
+}
