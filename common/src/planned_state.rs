@@ -8,7 +8,7 @@ use crate::plan::{
     AggregateSpec, CountedValues, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, ProcessSpec, Vertex,
     WindowSpec,
 };
-use crate::state_schema::{StateSchema, StateShape};
+use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType};
 
 /// Name of a source's positions.
@@ -19,6 +19,9 @@ pub const TRANSACTIONS: &str = "transactions";
 
 /// Name of how far event time had come in a window or a join.
 pub const WATERMARK: &str = "watermark";
+
+/// Name of the rows of an input that wait until another one has ended, read up to a barrier.
+pub const WAITING: &str = "waiting";
 
 /// Name of how far processing time had come in a window that goes by it.
 pub const PROCESSING_TIME: &str = "processing_time";
@@ -94,6 +97,14 @@ fn of_vertex(vertex: &Vertex) -> Vec<PlannedState> {
 }
 
 impl OperatorSpec {
+    /// The rows of its first input that may wait until the second one has ended.
+    pub fn waiting(&self) -> Option<StateDeclaration> {
+        let OperatorKind::Join(spec) = &self.kind else { return None };
+        let schema =
+            StateSchema { shape: StateShape::Rows, values: self.input.columns.clone(), ..StateSchema::default() };
+        spec.waits().then(|| StateDeclaration { name: WAITING.into(), kind: StateKind::OperatorList, schema })
+    }
+
     /// The names of its states.
     pub fn state_names(&self) -> Vec<String> {
         of_operator(self).into_iter().map(|(name, _, _)| name).collect()
@@ -119,6 +130,7 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
             let states = spec.states().into_iter().map(|state| (state.name, state.kind, state.schema));
             states.chain((!spec.keys.is_empty()).then_some(watermark)).collect()
         }
+        OperatorKind::Join(spec) if matches!(spec.scope, JoinScope::Lookup { .. }) => of_lookup(spec, operator),
         OperatorKind::Join(spec) => of_join(spec, operator),
         OperatorKind::Top(spec) => {
             let state = spec.state(&operator.input);
@@ -136,8 +148,13 @@ fn of_join(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, 
     let watermark = (WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());
     match spec.scope {
         JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => vec![left, right, watermark],
-        JoinScope::Standing { .. } => vec![left, right],
+        JoinScope::Standing { .. } | JoinScope::Lookup { .. } => vec![left, right],
     }
+}
+
+fn of_lookup(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {
+    let states = std::iter::once(spec.table(&spec.right)).chain(operator.waiting());
+    states.map(|state| (state.name, state.kind, state.schema)).collect()
 }
 
 fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {

@@ -28,8 +28,9 @@ pub struct Query {
 }
 
 /// The queries that there are.
-pub const NAMES: [&str; 18] =
-    ["q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12e", "q15", "q16", "q17", "q18", "q19", "q20", "words"];
+pub const NAMES: [&str; 19] = [
+    "q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12e", "q13", "q15", "q16", "q17", "q18", "q19", "q20", "words",
+];
 
 const HIGHEST_BID: &str = "order by price desc, dateTime, auction, bidder";
 
@@ -76,6 +77,7 @@ impl Query {
             "q8" => include_str!("../../examples/nexmark/q8.yaml"),
             "q9" => include_str!("../../examples/nexmark/q9.yaml"),
             "q11" => include_str!("../../examples/nexmark/q11.yaml"),
+            "q13" => include_str!("../../examples/nexmark/q13.yaml"),
             "q15" => include_str!("../../examples/nexmark/q15.yaml"),
             "q16" => include_str!("../../examples/nexmark/q16.yaml"),
             "q17" => include_str!("../../examples/nexmark/q17.yaml"),
@@ -97,7 +99,7 @@ impl Query {
             dir: self.dir.as_ref().map(|dir| format!("file://{dir}")),
             ..GraphCheckpoint::default()
         });
-        for source in &mut graph.sources {
+        for source in graph.sources.iter_mut().filter(|source| source.connector == "nexmark") {
             source.options.insert("events".into(), self.events.into());
         }
         let (_, hash, last_by) = self.output().expect("every query has an output");
@@ -188,6 +190,7 @@ impl Query {
             "q8" => ("new_sellers", "id, name", ""),
             "q9" => ("winning", "auction, bidder, price", ", last_by: [auction]"),
             "q12e" => ("counts", "bidder, bids, window_end", ""),
+            "q13" => ("bids_with_values", "auction, bidder, price, value", ""),
             "q15" => ("statistics", "rank1_bids, total_bidders, rank3_bidders, rank2_auctions", ", last_by: [day]"),
             "q16" => ("statistics", "channel, rank3_bids, rank2_bidders, total_auctions", ", last_by: [channel, day]"),
             "q17" => ("statistics", "auction, rank2_bids, min_price, max_price", ", last_by: [auction, day]"),

@@ -86,6 +86,7 @@ pub fn wire(wiring: &WiringPlan<'_>) -> Result<Wiring, Failure> {
     for (index, edge) in wiring.plan.edges.iter().enumerate() {
         let from_parallelism = wiring.plan.vertex(edge.from).parallelism;
         let to_parallelism = wiring.plan.vertex(edge.to).parallelism;
+        let waits = wiring.plan.vertex(edge.to).operators.first().is_some_and(|first| first.waiting().is_some());
         for from in 0..from_parallelism {
             let mut channels: Vec<Box<dyn ChannelWriter>> = Vec::new();
             for to in edge.targets(from, from_parallelism, to_parallelism) {
@@ -93,7 +94,11 @@ pub fn wire(wiring: &WiringPlan<'_>) -> Result<Wiring, Failure> {
                 channels.extend(writer);
                 if let Some(reader) = reader {
                     let place = (edge.input, index as u32, from);
-                    let role = ChannelRole { input: edge.input as usize, is_broadcast: edge.partition == Partition::Broadcast };
+                    let role = ChannelRole {
+                        input: edge.input as usize,
+                        is_broadcast: edge.partition == Partition::Broadcast,
+                        waits: edge.input == 0 && waits,
+                    };
                     readers.entry(TaskId::new(edge.to, to)).or_default().push(PlacedReader { place, role, reader });
                 }
             }

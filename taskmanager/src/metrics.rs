@@ -43,7 +43,7 @@ struct StoreMetric {
 }
 
 /// Every metric of a task.
-const TASK_METRICS: [TaskMetric; 9] = [
+const TASK_METRICS: [TaskMetric; 10] = [
     TaskMetric {
         name: "levada_task_busy_seconds_total",
         kind: "counter",
@@ -102,6 +102,12 @@ const TASK_METRICS: [TaskMetric; 9] = [
         help: "1 where a source waits for others of its group (watermark.align).",
         value: |task| flag(&task.metrics.paused),
     },
+    TaskMetric {
+        name: "levada_task_waits_for_table",
+        kind: "gauge",
+        help: "1 where the rows of a lookup join wait until its table has been read.",
+        value: |task| flag(&task.metrics.waiting),
+    },
 ];
 
 fn watermark_ms(task: &TaskHandle) -> Option<i64> {
@@ -113,7 +119,7 @@ fn flag(flag: &AtomicBool) -> Option<f64> {
 }
 
 /// Every metric of a node.
-const NODE_METRICS: [NodeMetric; 7] = [
+const NODE_METRICS: [NodeMetric; 8] = [
     NodeMetric {
         name: "levada_node_rows_in_total",
         kind: "counter",
@@ -137,6 +143,12 @@ const NODE_METRICS: [NodeMetric; 7] = [
         kind: "counter",
         help: "Rows too far ahead of processing time (max_future) to move event time.",
         value: |node| node.future_rows.load(Relaxed),
+    },
+    NodeMetric {
+        name: "levada_node_lookup_misses_total",
+        kind: "counter",
+        help: "Rows for which the table of a lookup join had none.",
+        value: |node| node.lookup_misses.load(Relaxed),
     },
     NodeMetric {
         name: "levada_node_bad_records_total",

@@ -7,8 +7,8 @@ use super::{GraphInterval, GraphJoin};
 use crate::plan::JoinKind;
 
 const JOIN: Keys = Keys {
-    allowed: &["with", "kind", "on", "within", "take"],
-    later: &["lookup"],
+    allowed: &["with", "kind", "on", "within", "lookup", "take"],
+    later: &[],
     synonyms: &[
         ("right", "with"),
         ("to", "with"),
@@ -19,6 +19,7 @@ const JOIN: Keys = Keys {
         ("interval", "within"),
         ("columns", "take"),
         ("select", "take"),
+        ("table", "lookup"),
     ],
 };
 
@@ -49,13 +50,14 @@ pub(super) fn read_join(at: &At<'_>, report: &mut Report) -> Option<GraphJoin> {
     let kinds = JoinKind::ALL.map(|kind| (kind.name(), kind));
     let kind = fields.get("kind").and_then(|at| report.one_of(&at, &kinds, &[])).unwrap_or_default();
     let within = fields.get("within").and_then(|at| read_within(&at, report));
+    let lookup = fields.get("lookup").and_then(|at| report.one_of(&at, &[("true", true), ("false", false)], &[]));
     let take = fields.get("take").map(|at| read_pairs(&at, report));
     if let Some(take) = fields.get("take")
         && matches!(kind, JoinKind::Semi | JoinKind::Anti)
     {
         report.error(&take.path, format!("a join of kind {kind} gives left rows as they are; leave `take` out"));
     }
-    Some(GraphJoin { with, kind, on, within, take })
+    Some(GraphJoin { with, kind, on, within, lookup: lookup.unwrap_or_default(), take })
 }
 
 /// A map of left to right columns, or a list of columns that both sides have.
@@ -106,6 +108,10 @@ fn read_within(at: &At<'_>, report: &mut Report) -> Option<GraphInterval> {
     Some(GraphInterval { from_ms, to_ms })
 }
 
+fn is_true(value: &Value) -> bool {
+    matches!(value, Value::Scalar { text, .. } if text == "true")
+}
+
 /// Clauses that do not go with a join.
 pub(super) fn check_join(fields: &Fields<'_>, report: &mut Report) {
     let Some(at) = fields.get("join") else { return };
@@ -123,6 +129,17 @@ pub(super) fn check_join(fields: &Fields<'_>, report: &mut Report) {
     let is_within = entries.iter().any(|entry| entry.key == "within");
     if is_within && has("window") {
         report.error(&join(&at.path, "within"), "a join has a `window` or an interval `within`, not both");
+    }
+    if let Some(lookup) = entries.iter().find(|entry| entry.key == "lookup" && is_true(&entry.value.value)) {
+        let path = join(&at.path, &lookup.key);
+        for key in ["window", "ttl"].into_iter().filter(|key| has(key)) {
+            let message = format!("a left row meets what the table has when the row comes, whatever the time; leave `{key}` out");
+            report.error(&fields.path_of(key), message);
+        }
+        if is_within {
+            report.error(&path, "a join has a `lookup` or an interval `within`, not both");
+        }
+        return;
     }
     if has("ttl") && (is_within || has("window")) {
         let message = "rows of a join with a `window` or `within` are kept until time has passed them; leave `ttl` out";

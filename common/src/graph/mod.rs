@@ -260,6 +260,8 @@ pub struct GraphJoin {
     pub on: Vec<(String, String)>,
     /// `within`; where it is not there, rows meet in the node's `window`.
     pub within: Option<GraphInterval>,
+    /// `lookup`: the right side is a table, of which a left row meets what is there when it comes.
+    pub lookup: bool,
     /// `take`, output column to right column; `None` = every right column under its own name.
     pub take: Option<Vec<(String, String)>>,
 }

@@ -209,6 +209,7 @@ fn join(join: &GraphJoin) -> Value {
     map.insert("on".into(), pairs(&join.on));
     let within = join.within.map(|GraphInterval { from_ms, to_ms }| json!({ "from": signed(from_ms), "to": signed(to_ms) }));
     put(&mut map, "within", within);
+    put(&mut map, "lookup", join.lookup.then(|| true.into()));
     put(&mut map, "take", join.take.as_ref().map(pairs));
     map.into()
 }

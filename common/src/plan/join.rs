@@ -1,4 +1,4 @@
-//! Joins as planned: two streams, rows of which meet where their keys are equal and a window or an interval allows it.
+//! Joins as planned: two streams, rows of which meet where their keys are equal and a window, an interval or a table allows it.
 
 use std::fmt;
 
@@ -135,6 +135,14 @@ pub enum JoinScope {
         /// The same of the right side.
         right_unique: Option<Vec<String>>,
     },
+    /// The right side is a table, all of it in every instance, with one row of a key, the newest. A left row meets the one that is
+    /// there when it comes.
+    Lookup {
+        /// Whether left rows wait until the table has ended.
+        whole: bool,
+        /// Whether an update of the table may give a row another key, so that the row which it replaces is deleted.
+        moves: bool,
+    },
 }
 
 /// Where a column of a join's output comes from.
@@ -176,6 +184,9 @@ impl JoinSpec {
     /// Of a state, where rows wait for time to pass: whether its row has met one.
     pub const MATCHED: &str = "_matched";
 
+    /// Name of the state that holds the table of a lookup.
+    pub const TABLE: &str = "table";
+
     /// Of a state, where rows stand: whether its row has gone out without one of the other side, and was not taken back.
     pub const ALONE: &str = "_alone";
 
@@ -192,7 +203,7 @@ impl JoinSpec {
         match self.scope {
             JoinScope::Within { .. } => self.kind.marks(side).then_some(Self::MATCHED),
             JoinScope::Standing { .. } => self.kind.marks(side).then_some(Self::ALONE),
-            JoinScope::Tumbling { .. } | JoinScope::Same => None,
+            JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Lookup { .. } => None,
         }
     }
 
@@ -201,7 +212,7 @@ impl JoinSpec {
         match (&self.scope, side) {
             (JoinScope::Standing { left_unique, .. }, JoinSide::Left) => left_unique.as_ref(),
             (JoinScope::Standing { right_unique, .. }, JoinSide::Right) => right_unique.as_ref(),
-            (JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. }, _) => None,
+            (JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } | JoinScope::Lookup { .. }, _) => None,
         }
     }
 
@@ -209,7 +220,7 @@ impl JoinSpec {
     pub fn ttl_ms(&self) -> Option<i64> {
         match self.scope {
             JoinScope::Standing { ttl_ms, .. } => ttl_ms,
-            JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => None,
+            JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } | JoinScope::Lookup { .. } => None,
         }
     }
 
@@ -239,6 +250,20 @@ impl JoinSpec {
         }
     }
 
+    /// The table of a lookup, where `input` is what the right side carries: the row of each key.
+    pub fn table(&self, input: &StreamSchema) -> StateDeclaration {
+        let kept = self.kept(JoinSide::Right, input);
+        let map_key = self.right_keys.iter().filter_map(|name| kept.column(name).cloned()).collect();
+        let values = kept.columns.into_iter().filter(|column| !self.right_keys.contains(&column.name)).collect();
+        let schema = StateSchema { shape: StateShape::Map, map_key, values, ..StateSchema::default() };
+        StateDeclaration { name: Self::TABLE.into(), kind: StateKind::OperatorBroadcast, schema }
+    }
+
+    /// Whether left rows wait until the right side has ended.
+    pub fn waits(&self) -> bool {
+        matches!(self.scope, JoinScope::Lookup { whole: true, .. })
+    }
+
     /// The columns that it reads of a side beside the keys: those that go out, and those that say when two rows meet.
     pub fn reads(&self, side: JoinSide, event_time: Option<&String>) -> Vec<String> {
         let mut read = self.keys(side).to_vec();
@@ -250,6 +275,7 @@ impl JoinSpec {
             JoinScope::Tumbling { .. } | JoinScope::Within { .. } => read.extend(event_time.cloned()),
             JoinScope::Same => read.extend(["window_start".into(), "window_end".into()]),
             JoinScope::Standing { .. } => read.extend(self.unique(side).into_iter().flatten().cloned()),
+            JoinScope::Lookup { .. } => {}
         }
         read
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use levada::cluster::{Embedded, EmbeddedOptions};
 use levada_integration_tests::auctions::{bids_with_auctions, highest_bids, last_bids, new_sellers, suggestions, winning_bids};
+use levada_integration_tests::bids::{Bid, bid};
 use levada_integration_tests::digest::{fnv1a, row_hash};
 use levada_integration_tests::nodes::tally::{self, Totals};
 use levada_integration_tests::process::{Processes, Setup, output_lines};
@@ -16,6 +17,8 @@ use serde_json::{Value, json};
 use crate::nexmark::{finish_after_a_kill, graph};
 
 const EVENTS: u64 = 200_000;
+
+const Q13: &str = include_str!("../../../examples/nexmark/q13.yaml");
 
 const Q20: &str = include_str!("../../../examples/nexmark/q20.yaml");
 
@@ -41,6 +44,15 @@ fn q20(events: u64) -> Vec<String> {
     sorted(pairs.into_iter().map(|(auction, bid)| json!([auction.id, bid.bidder, bid.price, auction.seller])))
 }
 
+fn bids(events: u64) -> impl Iterator<Item = Bid> {
+    (0..events).filter_map(bid)
+}
+
+/// What q13's table has for a bid.
+fn value(bid: &Bid) -> u64 {
+    bid.auction % 10_000 * 3 + 1
+}
+
 /// The number of a query's rows and the sum of their hashes.
 fn totals(rows: impl IntoIterator<Item = [u64; 4]>) -> (u64, u64) {
     rows.into_iter().fold((0, 0), |(count, sum), row| (count + 1, sum.wrapping_add(row_hash(row))))
@@ -63,6 +75,7 @@ async fn nexmark_queries_give_the_counts_and_hashes_of_the_reference() -> anyhow
         ),
         ("q8", totals(new_sellers(EVENTS).iter().map(|person| [person.id, text(&person.name), 0, 0]))),
         ("q9", totals(winning_bids(EVENTS).into_iter().map(|(auction, (bidder, price))| [auction, bidder, price, 0]))),
+        ("q13", totals(bids(EVENTS).map(|bid| [bid.auction, bid.bidder, bid.price, value(&bid)]))),
         ("q15", totals(of_day.values().map(|all| [all.bids[1], all.bidders()[0], all.bidders()[3], all.auctions()[2]]))),
         ("q16", totals(of_channel.iter().map(|(name, all)| [text(name), all.bids[3], all.bidders()[2], all.auctions()[0]]))),
         ("q17", totals(of_auction.iter().map(|(auction, all)| [*auction, all.bids[2], least(all), greatest(all)]))),
@@ -105,6 +118,21 @@ async fn a_join_gives_every_pair_once_though_a_task_manager_is_killed() -> anyho
         let graph = graph(Q20, 2, EVENTS, Some(40_000), &out);
         finish_after_a_kill(&mut cluster, graph, backend, &out).await?;
         assert!(rows(&out, &["auction", "bidder", "price", "seller"])? == q20(EVENTS), "{backend}: the rows differ");
+    }
+    Ok(())
+}
+
+/// The table is read slowly, so that checkpoints and the kill find bids that wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn bids_wait_for_a_table_and_each_is_looked_up_once_though_a_task_manager_is_killed() -> anyhow::Result<()> {
+    let expected = sorted(bids(EVENTS).map(|bid| json!([bid.auction, bid.bidder, bid.price, value(&bid)])));
+    for backend in ["memory", "rocksdb"] {
+        let mut cluster = Processes::start(Setup { task_managers: 2, slots: 1, ..Setup::default() }).await?;
+        let out = cluster.path("out");
+        let mut graph = graph(Q13, 2, EVENTS, Some(40_000), &out);
+        graph.sources[1].options.insert("rate".into(), 5_000.into());
+        finish_after_a_kill(&mut cluster, graph, backend, &out).await?;
+        assert!(rows(&out, &["auction", "bidder", "price", "value"])? == expected, "{backend}: the rows differ");
     }
     Ok(())
 }

@@ -11,7 +11,9 @@ pub fn graph(example: &str, parallelism: u32, events: u64, rate: Option<u64>, ou
     let mut graph = parse(example).expect("the examples are good jobs");
     graph.settings.parallelism = Some(parallelism);
     for source in &mut graph.sources {
-        source.options.insert("events".into(), events.into());
+        if source.connector == "nexmark" {
+            source.options.insert("events".into(), events.into());
+        }
         if let Some(rate) = rate {
             source.options.insert("rate".into(), rate.into());
         }

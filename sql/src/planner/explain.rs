@@ -86,6 +86,9 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
                 }
             }
             OperatorKind::Top(_) => writeln!(out, "     state \"top\"")?,
+            OperatorKind::Join(spec) if matches!(spec.scope, JoinScope::Lookup { .. }) => {
+                writeln!(out, "     state \"{}\"", JoinSpec::TABLE)?;
+            }
             OperatorKind::Join(_) => {
                 let [left, right] = JoinSide::ALL.map(JoinSide::state_name);
                 writeln!(out, "     states \"{left}\", \"{right}\"")?;
@@ -175,6 +178,8 @@ fn join(spec: &JoinSpec) -> String {
         }
         JoinScope::Same => window(&WindowSpec::Same),
         JoinScope::Standing { ttl_ms, .. } => format!("all rows{}", ttl(*ttl_ms)),
+        JoinScope::Lookup { whole: true, .. } => "looked up in the whole table".into(),
+        JoinScope::Lookup { whole: false, .. } => "looked up in the table as it is".into(),
         JoinScope::Within { from_ms, to_ms } => format!("right within {} to {}", signed(*from_ms), signed(*to_ms)),
     };
     format!("{}, {}, {scope}", spec.kind, keys.join(", "))

@@ -9,6 +9,7 @@ use levada_common::keys::{MAX_PARALLELISM_LIMIT, default_max_parallelism};
 use levada_common::plan::{BackendKind, BadRecordPolicy, JobSettings, OperatorKind, OperatorSpec, Partition};
 use levada_common::types::StreamSchema;
 
+use super::lookup::Waits;
 use super::outputs::Outputs;
 use super::settings::{self, PlanOverrides};
 use super::stream::{Outlet, Stage, StageKind, Stream};
@@ -27,6 +28,8 @@ pub(super) struct Planner<'a> {
     pub(super) streams: BTreeMap<Uid, Option<Stream>>,
     /// Their outputs beside the main ones.
     pub(super) outputs: Outputs,
+    /// Rows that wait for tables.
+    pub(super) waits: Vec<Waits>,
     pub(super) errors: GraphErrors,
     pub(super) warnings: Vec<String>,
 }
@@ -44,6 +47,7 @@ impl<'a> Planner<'a> {
             stages: Vec::new(),
             streams: BTreeMap::new(),
             outputs: Outputs::of(graph),
+            waits: Vec::new(),
             errors: GraphErrors::default(),
             warnings,
         };
@@ -84,6 +88,7 @@ impl<'a> Planner<'a> {
             self.add_sink(node);
         }
         self.check_outputs_read();
+        self.check_waits();
     }
 
     /// The streams that these stand for; `None` where one of them is not known, or there is none.

@@ -5,22 +5,22 @@ use std::collections::BTreeSet;
 use levada_common::graph::{GraphJoin, GraphWindow, TransformNode};
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, WindowTime,
+    Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::{WINDOW, WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::graph::Planner;
-use super::stream::{Stage, StageKind, Stream};
+use super::stream::{Outlet, Stage, StageKind, Stream};
 use super::window::{NO_WINDOW, why_no_window};
 use crate::expression::unknown_column;
 
 /// The output's columns, and where each comes from.
 #[derive(Default)]
-struct Output {
-    columns: Vec<Column>,
-    origins: Vec<JoinColumn>,
-    unknown: BTreeSet<String>,
+pub(super) struct Output {
+    pub(super) columns: Vec<Column>,
+    pub(super) origins: Vec<JoinColumn>,
+    pub(super) unknown: BTreeSet<String>,
 }
 
 impl Output {
@@ -46,6 +46,9 @@ impl Planner<'_> {
         let path = format!("transforms.{}.join", node.uid);
         let inputs = self.inputs(&join.with)?;
         let right = self.unite(&path, "with", &node.uid, inputs, None)?;
+        if join.lookup {
+            return self.add_lookup(node, join, left, right, wanted);
+        }
         let errors = self.errors.0.len();
         let is_standing = join.within.is_none() && node.window.is_none();
         for (side, stream, at) in
@@ -96,7 +99,13 @@ impl Planner<'_> {
     }
 
     /// The pairs of columns that must be equal; what cannot be a key is reported and left out.
-    fn join_keys(&mut self, path: &str, join: &GraphJoin, left: &Stream, right: &Stream) -> Vec<(String, String)> {
+    pub(super) fn join_keys(
+        &mut self,
+        path: &str,
+        join: &GraphJoin,
+        left: &Stream,
+        right: &Stream,
+    ) -> Vec<(String, String)> {
         let path = format!("{path}.on");
         let mut keys: Vec<(String, String)> = Vec::new();
         for (left_name, right_name) in &join.on {
@@ -219,7 +228,13 @@ impl Planner<'_> {
 
     /// The left side's columns, what is taken of the right side's, the window's. A column of the window takes the place of one of
     /// that name in the input.
-    fn join_output(&mut self, path: &str, join: &GraphJoin, scope: &JoinScope, [left, right]: [&Stream; 2]) -> Output {
+    pub(super) fn join_output(
+        &mut self,
+        path: &str,
+        join: &GraphJoin,
+        scope: &JoinScope,
+        [left, right]: [&Stream; 2],
+    ) -> Output {
         let in_window = matches!(scope, JoinScope::Tumbling { .. } | JoinScope::Same);
         let is_window = |name: &str| in_window && WINDOW.contains(&name);
         let shared = |name: &str| join.on.iter().position(|(left, right)| left == name && right == name);
@@ -298,11 +313,23 @@ impl Planner<'_> {
         let parallelism = wanted.unwrap_or(self.settings.parallelism);
         let link = |stream: &Stream, keys: &[String]| (stream.stage, stream.by_key(keys, parallelism));
         let inputs = vec![link(&left, &spec.left_keys), link(&right, &spec.right_keys)];
+        self.push_joined(node, joined, (spec, left.schema), inputs, parallelism);
+    }
+
+    /// Puts a join, whose left input carries this, behind its two inputs.
+    pub(super) fn push_joined(
+        &mut self,
+        node: &TransformNode,
+        joined: &mut Stream,
+        (spec, left): (JoinSpec, StreamSchema),
+        inputs: Vec<(Outlet, Partition)>,
+        parallelism: u32,
+    ) {
         let operator = OperatorSpec {
             uid: node.uid.clone(),
             clause: "join".into(),
             kind: OperatorKind::Join(Box::new(spec)),
-            input: left.schema,
+            input: left,
             output: joined.schema.clone(),
             sides: Vec::new(),
             bad_records: node.bad_records,
@@ -318,7 +345,7 @@ fn event_time(spec: &JoinSpec, columns: &[Column], left: &Stream) -> Option<Stri
     match spec.scope {
         JoinScope::Tumbling { .. } | JoinScope::Same => return Some(WINDOW_TIME.into()),
         JoinScope::Standing { .. } => return None,
-        JoinScope::Within { .. } => {}
+        JoinScope::Within { .. } | JoinScope::Lookup { .. } => {}
     }
     match spec.kind {
         JoinKind::Inner | JoinKind::Left | JoinKind::Semi | JoinKind::Anti => left.schema.event_time.clone(),
@@ -357,6 +384,6 @@ fn is_windowed(spec: &JoinSpec, left: &Stream) -> bool {
     match spec.scope {
         JoinScope::Tumbling { .. } | JoinScope::Same => true,
         JoinScope::Standing { .. } => false,
-        JoinScope::Within { .. } => left.windowed && !spec.kind.keeps_right(),
+        JoinScope::Within { .. } | JoinScope::Lookup { .. } => left.windowed && !spec.kind.keeps_right(),
     }
 }

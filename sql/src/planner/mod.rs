@@ -14,6 +14,7 @@ mod explain;
 mod firing;
 mod graph;
 mod join;
+mod lookup;
 mod outputs;
 mod process;
 mod process_window;

@@ -4,6 +4,7 @@
 
 mod changes;
 mod join;
+mod lookup;
 mod outputs;
 mod process;
 mod top;

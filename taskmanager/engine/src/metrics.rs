@@ -20,6 +20,8 @@ pub struct NodeMetrics {
     pub late_rows: AtomicU64,
     /// Rows too far ahead of processing time to move event time.
     pub future_rows: AtomicU64,
+    /// Rows for which the table of a lookup join had none.
+    pub lookup_misses: AtomicU64,
     /// Rows dropped by the bad-record policy.
     pub bad_records: AtomicU64,
     /// Bytes of working state, as far as it is counted.
@@ -59,6 +61,7 @@ impl NodeMetrics {
             rows_out: AtomicU64::new(0),
             late_rows: AtomicU64::new(0),
             future_rows: AtomicU64::new(0),
+            lookup_misses: AtomicU64::new(0),
             bad_records: AtomicU64::new(0),
             state_bytes: AtomicU64::new(0),
             state_keys: AtomicU64::new(0),
@@ -117,6 +120,8 @@ pub struct TaskMetrics {
     pub idle: AtomicBool,
     /// Whether a source waits for others of its group.
     pub paused: AtomicBool,
+    /// Whether rows wait until a table has been read.
+    pub waiting: AtomicBool,
     /// Nanoseconds spent working.
     pub busy_ns: AtomicU64,
     /// Nanoseconds spent waiting for room in the output, or for a store.
@@ -141,6 +146,7 @@ impl Default for TaskMetrics {
             held_back_by: AtomicU32::new(Self::NO_CHANNEL),
             idle: AtomicBool::new(false),
             paused: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
             busy_ns: AtomicU64::new(0),
             blocked_ns: AtomicU64::new(0),
             writing_ns: AtomicU64::new(0),

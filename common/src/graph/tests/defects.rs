@@ -160,7 +160,8 @@ fn clauses_that_make_no_sense_are_refused() {
         ("join: { with: [text], on: [a], kind: outer, within: { to: 1s } }", "there are: inner, left, right, full, semi, anti"),
         ("join: { with: [text], on: [a], kind: semi, take: { b: b }, within: { to: 1s } }", "leave `take` out"),
         ("join: { right: [text], on: [a], within: { to: 1s } }", "did you mean \"with\""),
-        ("join: { with: [text], on: [a], lookup: {} }", "`lookup` is not in this release"),
+        ("join: { with: [text], on: [a], lookup: yes }", "join.lookup: \"yes\" is not known"),
+        ("join: { with: [text], on: [a], lookup: true, within: { to: 1s } }", "a `lookup` or an interval `within`, not both"),
     ] {
         let message = clause(text);
         assert!(message.contains(expected) && message.starts_with("line 9:"), "{text}: {message}");
@@ -169,6 +170,9 @@ fn clauses_that_make_no_sense_are_refused() {
     assert!(clause(&format!("{joined}\n    window: same")).contains("a `window` or an interval `within`, not both"));
     assert!(clause(&format!("{joined}\n    key_by: [a]")).contains("the key of a join stands under `on`"));
     assert!(clause(&format!("{joined}\n    ttl: 1h")).contains("kept until time has passed them; leave `ttl` out"));
+    let looked_up = "join: { with: [text], on: [a], lookup: true }";
+    assert!(clause(&format!("{looked_up}\n    ttl: 1h")).contains("words.ttl: a left row meets what the table has when the row comes"));
+    assert!(clause(&format!("{looked_up}\n    window: same")).contains("words.window: a left row meets what the table has"));
     assert!(clause(&format!("{joined}\n    process: f")).contains("a `join` or a `process`, not both"));
     let window = |text: &str| after("key_by: [word]", &format!("window: {text}"));
     for (text, expected) in [

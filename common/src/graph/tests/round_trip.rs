@@ -236,15 +236,15 @@ fn join() -> impl Strategy<Value = (GraphJoin, Option<GraphWindow>)> {
         GraphInterval { from_ms, to_ms }
     });
     let scope = prop_oneof![
-        Just((None, None)),
-        interval.prop_map(|interval| (Some(interval), None)),
-        window().prop_map(|window| (None, Some(window))),
+        any::<bool>().prop_map(|lookup| (None, None, lookup)),
+        interval.prop_map(|interval| (Some(interval), None, false)),
+        window().prop_map(|window| (None, Some(window), false)),
     ];
     let pairs = || prop::collection::btree_map(name(), name(), 1..4).prop_map(|pairs| pairs.into_iter().rev().collect());
     (prop::sample::select(JoinKind::ALL.to_vec()), pairs(), scope, prop::option::of(pairs())).prop_map(
-        |(kind, on, (within, window), take)| {
+        |(kind, on, (within, window, lookup), take)| {
             let take = take.filter(|_| kind.gives_pairs());
-            (GraphJoin { with: Vec::new(), kind, on, within, take }, window)
+            (GraphJoin { with: Vec::new(), kind, on, within, lookup, take }, window)
         },
     )
 }
@@ -376,7 +376,7 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                     (node.process, node.window, node.evict) = (Some(process), Some(window), evict);
                 }
                 Work::Join(join, window, ttl_ms) => {
-                    node.ttl_ms = (window.is_none() && join.within.is_none()).then_some(ttl_ms);
+                    node.ttl_ms = (window.is_none() && join.within.is_none() && !join.lookup).then_some(ttl_ms);
                     (node.join, node.window) = (Some(join), window);
                 }
                 Work::Top(key_by, top, full) => (node.key_by, node.top, node.changelog_full) = (key_by, Some(top), full),

@@ -44,6 +44,11 @@ impl Alignment {
         self.mode == CheckpointMode::ExactlyOnce && self.arrived[channel]
     }
 
+    /// Whether a checkpoint is being aligned whose barrier is still to come on `channel`.
+    pub fn awaits(&self, channel: usize) -> bool {
+        self.current.is_some() && !self.arrived[channel] && !self.ended[channel]
+    }
+
     /// The checkpoint whose barrier has come on some channels but not on all.
     pub fn current(&self) -> Option<CheckpointId> {
         self.current

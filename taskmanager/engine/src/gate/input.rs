@@ -11,6 +11,7 @@ use levada_common::plan::CheckpointMode;
 use crate::channel::ChannelReader;
 use crate::element::{Barrier, Element, Signal};
 use crate::gate::align::{Alignment, Outcome};
+use crate::gate::waiting::Waiting;
 use crate::gate::watermark::{Change, WatermarkMerger};
 
 /// Elements read in one call at most: signals that lead to nothing must not keep a task from its control messages.
@@ -38,6 +39,8 @@ pub struct ChannelRole {
     pub input: usize,
     /// Time does not wait for it: its rows are broadcast.
     pub is_broadcast: bool,
+    /// Its rows wait until the channels that do not wait have ended.
+    pub waits: bool,
 }
 
 /// The receiving ends of one task.
@@ -52,8 +55,10 @@ pub struct InputGate {
     times: WatermarkMerger,
     /// The channel to be asked next.
     next: usize,
+    /// What is held back.
+    waiting: Waiting,
     /// Read and not yet given.
-    waiting: VecDeque<Input>,
+    read: VecDeque<Input>,
 }
 
 impl InputGate {
@@ -70,7 +75,8 @@ impl InputGate {
             barrier: None,
             times: WatermarkMerger::new(channels),
             next: 0,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
+            read: VecDeque::new(),
         }
     }
 
@@ -81,20 +87,47 @@ impl InputGate {
         for channel in (0..roles.len()).filter(|channel| roles[*channel].is_broadcast) {
             self.times.end(channel);
         }
+        self.waiting = Waiting::new(&roles);
         self.roles = roles;
         self
+    }
+
+    /// The same, with rows of the first input that a snapshot had: they were read and wait.
+    #[must_use]
+    pub fn with_waiting(mut self, batches: Vec<RecordBatch>) -> Self {
+        if self.waiting.is_on() {
+            batches.into_iter().for_each(|batch| self.waiting.hold(None, Element::Batch(batch)));
+        } else {
+            self.read.extend(batches.into_iter().map(|batch| Input::Batch(0, batch)));
+        }
+        self
+    }
+
+    /// The rows that were read and wait, in order: at a barrier's signal those that came before it.
+    pub fn waiting_rows(&self) -> impl Iterator<Item = &RecordBatch> {
+        self.waiting.rows()
+    }
+
+    /// Bytes of these.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting.memory_bytes()
+    }
+
+    /// Whether channels wait for others to end.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_on()
     }
 
     /// The next thing, without waiting. After `Signal::End` nothing comes any more.
     pub fn read(&mut self) -> Input {
         for _ in 0..READS_PER_CALL {
-            if let Some(input) = self.waiting.pop_front() {
+            if let Some(input) = self.read.pop_front() {
                 return input;
             }
             let Some((channel, element)) = self.receive() else { return Input::Empty };
             self.take(channel, element);
         }
-        self.waiting.pop_front().unwrap_or(Input::Nothing)
+        self.read.pop_front().unwrap_or(Input::Nothing)
     }
 
     /// The barrier of the checkpoint whose signal was read last. A barrier comes on the same channels as its checkpoint's others
@@ -132,7 +165,8 @@ impl InputGate {
         let channels = self.readers.len();
         for step in 0..channels {
             let channel = (self.next + step) % channels;
-            if self.ended[channel] || self.alignment.is_blocked(channel) {
+            let is_held = self.waiting.has(channel) && !self.alignment.awaits(channel);
+            if self.ended[channel] || is_held || self.alignment.is_blocked(channel) {
                 continue;
             }
             if let Some(element) = self.readers[channel].try_recv() {
@@ -146,12 +180,19 @@ impl InputGate {
     fn take(&mut self, channel: usize, element: Element) {
         let role = self.roles[channel];
         match element {
+            Element::EndOfData if self.waiting.has(channel) => {
+                self.stop(channel);
+                self.waiting.hold(Some(channel), Element::EndOfData);
+            }
+            Element::Batch(_) | Element::Watermark(_) | Element::Idle if self.waiting.has(channel) => {
+                self.waiting.hold(Some(channel), element);
+            }
             Element::Batch(batch) => {
                 if !role.is_broadcast {
                     let change = self.times.rows(channel);
                     self.changed(change);
                 }
-                self.waiting.push_back(Input::Batch(role.input, batch));
+                self.read.push_back(Input::Batch(role.input, batch));
             }
             Element::Watermark(_) | Element::Idle if role.is_broadcast => {}
             Element::Watermark(watermark) => {
@@ -169,37 +210,57 @@ impl InputGate {
                 }
                 self.aligned(outcome);
             }
-            Element::EndOfData => self.end(channel),
+            Element::EndOfData => {
+                // What waited came before the barrier that this end may complete.
+                self.waiting.end(channel).into_iter().for_each(|(channel, element)| self.release(channel, element));
+                self.stop(channel);
+                self.end(channel);
+            }
         }
     }
 
-    fn end(&mut self, channel: usize) {
+    /// Nothing is held back any more: an element goes on that was.
+    fn release(&mut self, channel: Option<usize>, element: Element) {
+        match (channel, element) {
+            (Some(channel), Element::EndOfData) => self.end(channel),
+            (Some(channel), element) => self.take(channel, element),
+            (None, Element::Batch(batch)) => self.read.push_back(Input::Batch(0, batch)),
+            (None, _) => {}
+        }
+    }
+
+    /// Nothing is read of the channel any more.
+    fn stop(&mut self, channel: usize) {
         self.ended[channel] = true;
-        self.live -= 1;
         let outcome = self.alignment.end(channel);
         self.aligned(outcome);
+    }
+
+    /// All that came on the channel has gone on.
+    fn end(&mut self, channel: usize) {
+        self.live -= 1;
         let change = self.times.end(channel);
         self.changed(change);
         if self.live == 0 {
-            self.waiting.push_back(Input::Signal(Signal::End));
+            self.read.push_back(Input::Signal(Signal::End));
         }
     }
 
     fn changed(&mut self, change: Change) {
         if change.active {
-            self.waiting.push_back(Input::Signal(Signal::Active));
+            self.read.push_back(Input::Signal(Signal::Active));
         }
         if let Some(watermark) = change.watermark {
-            self.waiting.push_back(Input::Signal(Signal::Watermark(watermark)));
+            self.read.push_back(Input::Signal(Signal::Watermark(watermark)));
         }
         if change.idle {
-            self.waiting.push_back(Input::Signal(Signal::Idle));
+            self.read.push_back(Input::Signal(Signal::Idle));
         }
     }
 
     fn aligned(&mut self, outcome: Outcome) {
-        self.waiting.extend(outcome.given_up.map(Input::GivenUp));
-        self.waiting.extend(outcome.complete.map(|checkpoint| Input::Signal(Signal::Barrier(checkpoint))));
+        self.read.extend(outcome.given_up.map(Input::GivenUp));
+        self.read.extend(outcome.complete.map(|checkpoint| Input::Signal(Signal::Barrier(checkpoint))));
     }
 }
 

@@ -4,4 +4,5 @@ pub mod align;
 pub mod input;
 pub mod output;
 pub mod partition;
+mod waiting;
 pub mod watermark;

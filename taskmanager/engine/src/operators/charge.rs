@@ -10,7 +10,7 @@ use crate::error::EngineError;
 /// Notes how much each of an operator's states holds, at least one, by its name; `remedy` says what makes them smaller.
 ///
 /// Errors: `OverBudget`, naming the largest of them, where all states of the TaskManager are over its limit.
-pub(super) fn charge(
+pub(crate) fn charge(
     uid: &Uid,
     share: &mut HeapShare,
     states: &[(&str, usize)],

@@ -4,7 +4,7 @@ pub mod aggregate;
 pub(crate) mod bad_records;
 mod behind;
 pub(crate) mod chain;
-mod charge;
+pub(crate) mod charge;
 mod event_time;
 mod filter;
 mod join;

@@ -19,6 +19,7 @@ use crate::operators::chain::{Chain, RowCount};
 use crate::sink::SinkContext;
 use crate::source::SourceContext;
 use crate::task::entries;
+use crate::task::gate_head::GateHead;
 use crate::task::head::{Head, SourceHead};
 use crate::task::pace::Pace;
 use crate::task::silence::Silence;
@@ -165,7 +166,10 @@ impl Builder<'_> {
                 return Err(broken(&uid, "the vertex has neither source nor input channels".into()));
             }
             let gate = InputGate::new(readers, self.plan.settings.checkpoint.mode);
-            return Ok(Head::Gate(gate.with_roles(roles)));
+            let first = self.vertex.operators.first();
+            let restored = first.map_or(&[][..], |first| self.restored(&first.uid));
+            let head = GateHead::new(gate.with_roles(roles), first, restored, &self.env.heap_budget)?;
+            return Ok(Head::Gate(head));
         };
         self.source(spec)
     }

@@ -10,11 +10,11 @@ use arrow::record_batch::RecordBatch;
 
 use crate::element::{Barrier, Signal, SplitVoice};
 use crate::error::EngineError;
-use crate::gate::input::{Input, InputGate};
 use crate::metrics::TaskMetrics;
 use crate::operators::chain::RowCount;
 use crate::source::{Source, SourcePoll, SplitId};
 use crate::task::entries;
+use crate::task::gate_head::GateHead;
 use crate::task::pace::Pace;
 use crate::task::silence::{Silence, Verdict};
 use crate::task::split_silence::SplitSilences;
@@ -24,7 +24,7 @@ pub(crate) enum Head {
     /// It reads a source.
     Source(SourceHead),
     /// It reads channels.
-    Gate(InputGate),
+    Gate(GateHead),
 }
 
 /// A source, its counters, its silence.
@@ -71,13 +71,7 @@ impl Head {
     pub(crate) fn next(&mut self, now: Instant) -> Result<Taken, EngineError> {
         match self {
             Self::Source(source) => source.next(now),
-            Self::Gate(gate) => Ok(match gate.read() {
-                Input::Batch(input, batch) => Taken::Batch(input, batch),
-                Input::Signal(signal) => Taken::Signal(signal),
-                Input::GivenUp(checkpoint) => Taken::GivenUp(checkpoint),
-                Input::Nothing => Taken::Nothing,
-                Input::Empty => Taken::Empty(None),
-            }),
+            Self::Gate(head) => head.next(),
         }
     }
 
@@ -109,7 +103,8 @@ impl Head {
                 metrics.idle.store(head.silence.as_ref().is_some_and(Silence::is_idle), Ordering::Relaxed);
                 metrics.paused.store(head.is_paused(), Ordering::Relaxed);
             }
-            Self::Gate(gate) => {
+            Self::Gate(GateHead { gate, .. }) => {
+                metrics.waiting.store(gate.is_waiting(), Ordering::Relaxed);
                 let holder = gate.holder().and_then(|holder| u32::try_from(holder).ok());
                 metrics.held_back_by.store(holder.unwrap_or(TaskMetrics::NO_CHANNEL), Ordering::Relaxed);
             }
@@ -127,7 +122,7 @@ impl Head {
     pub(crate) fn barrier(&self, checkpoint: CheckpointId) -> Barrier {
         match self {
             Self::Source(_) => Barrier::checkpoint(checkpoint),
-            Self::Gate(gate) => gate.barrier(checkpoint),
+            Self::Gate(head) => head.gate.barrier(checkpoint),
         }
     }
 
@@ -136,14 +131,14 @@ impl Head {
         matches!(self, Self::Source(SourceHead { held: None, .. }))
     }
 
-    /// The source's positions.
+    /// The source's positions, or the rows that were read and wait.
     pub(crate) fn snapshot(&mut self, checkpoint: CheckpointId) -> Result<Vec<StatePart>, EngineError> {
         match self {
             Self::Source(head) => {
                 let positions = head.source.snapshot(checkpoint)?;
                 Ok(entries::part(&head.uid, entries::SPLITS, positions))
             }
-            Self::Gate(_) => Ok(Vec::new()),
+            Self::Gate(head) => Ok(head.snapshot()),
         }
     }
 
@@ -152,9 +147,9 @@ impl Head {
         match self {
             Self::Source(head) if completed => head.source.notify_completed(checkpoint),
             Self::Source(_) => Ok(()),
-            Self::Gate(gate) => {
+            Self::Gate(head) => {
                 if !completed {
-                    gate.abort(checkpoint);
+                    head.gate.abort(checkpoint);
                 }
                 Ok(())
             }

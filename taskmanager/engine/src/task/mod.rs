@@ -7,6 +7,7 @@
 mod build;
 pub(crate) mod entries;
 mod event;
+mod gate_head;
 mod head;
 mod pace;
 mod parts;

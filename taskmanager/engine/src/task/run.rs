@@ -329,8 +329,8 @@ impl Task {
     /// Takes a triggered snapshot; else nothing is left to do but to wait, and to save the rest of a snapshot that was taken
     /// before the end.
     fn wait_for_the_end(&mut self, now: Instant) -> Result<Progress, EngineError> {
-        if let Head::Gate(gate) = &mut self.head
-            && let Err(rows) = gate.drop_all()
+        if let Head::Gate(head) = &mut self.head
+            && let Err(rows) = head.gate.drop_all()
         {
             return Err(self.broken(format!("{rows} rows came after the end of the task's data")));
         }

@@ -28,17 +28,21 @@ struct Scripts {
     /// Rows that belong to checkpoint `index + 1`, sorted.
     cuts: Vec<Vec<i64>>,
     rows: usize,
+    /// By row, from 1.
+    channel_of: Vec<usize>,
 }
 
 fn scripts(rng: &mut StdRng, channels: usize, checkpoints: u64) -> Scripts {
-    let mut scripts = Scripts { elements: Vec::new(), cuts: vec![Vec::new(); checkpoints as usize], rows: 0 };
+    let cuts = vec![Vec::new(); checkpoints as usize];
+    let mut scripts = Scripts { elements: Vec::new(), cuts, rows: 0, channel_of: Vec::new() };
     let mut row = 0;
-    for _ in 0..channels {
+    for channel in 0..channels {
         let mut elements = VecDeque::new();
         let ends_before = if rng.random_bool(0.3) { rng.random_range(1..=checkpoints) } else { checkpoints + 1 };
         for id in 1..=ends_before {
             for _ in 0..rng.random_range(0..4) {
                 row += 1;
+                scripts.channel_of.push(channel);
                 elements.push_back(Element::Batch(ints([row])));
                 scripts.cuts.iter_mut().skip(id as usize - 1).for_each(|cut| cut.push(row));
             }
@@ -146,7 +150,7 @@ fn many_signals_are_read_in_pieces() {
 #[test]
 fn time_does_not_wait_for_what_is_broadcast_but_barriers_and_the_end_do() {
     let (gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
-    let roles = vec![ChannelRole::default(), ChannelRole { input: 1, is_broadcast: true }];
+    let roles = vec![ChannelRole::default(), ChannelRole { input: 1, is_broadcast: true, waits: false }];
     let mut gate = gate.with_roles(roles);
     queues[1].push(Element::Batch(ints([7])));
     assert!(matches!(gate.read(), Input::Batch(1, batch) if numbers(&batch) == [7]));
@@ -171,7 +175,7 @@ fn time_does_not_wait_for_what_is_broadcast_but_barriers_and_the_end_do() {
 fn time_is_the_least_of_both_inputs() {
     for first in [0, 1] {
         let (gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
-        let mut gate = gate.with_roles([0, 1].map(|input| ChannelRole { input, is_broadcast: false }).to_vec());
+        let mut gate = gate.with_roles([0, 1].map(|input| ChannelRole { input, ..ChannelRole::default() }).to_vec());
         queues[first].push(Element::Batch(ints([7])));
         queues[first].push(Element::Watermark(Watermark(30)));
         assert!(matches!(gate.read(), Input::Batch(input, _) if input == first));
@@ -181,4 +185,94 @@ fn time_is_the_least_of_both_inputs() {
         queues[1 - first].push(Element::Watermark(Watermark(40)));
         assert!(matches!(gate.read(), Input::Signal(Signal::Watermark(Watermark(30)))));
     }
+}
+
+/// The first `table` channels are read whole before the others.
+fn table_roles(table: usize, channels: usize) -> Vec<ChannelRole> {
+    let role = |channel| match channel < table {
+        true => ChannelRole { input: 1, is_broadcast: true, waits: false },
+        false => ChannelRole { input: 0, is_broadcast: false, waits: true },
+    };
+    (0..channels).map(role).collect()
+}
+
+#[test]
+fn rows_that_wait_go_out_behind_those_they_wait_for_and_belong_to_the_cut_that_they_came_before() {
+    let (mut cuts, mut waited) = (0, 0);
+    for seed in 0..3_000 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (table, rest, checkpoints) = (rng.random_range(1..3), rng.random_range(1..4), rng.random_range(1..5));
+        let channels = table + rest;
+        let mode = if rng.random_bool(0.8) { CheckpointMode::ExactlyOnce } else { CheckpointMode::AtLeastOnce };
+        let mut scripts = scripts(&mut rng, channels, checkpoints);
+        let (gate, queues) = gate(channels, mode);
+        let mut gate = gate.with_roles(table_roles(table, channels));
+        let (mut read, mut of_rest, mut ended) = (Vec::new(), Vec::new(), false);
+        while !ended {
+            match gate.read() {
+                Input::Batch(input, batch) => {
+                    read.extend(numbers(&batch));
+                    if input == 0 {
+                        assert!(!gate.is_waiting(), "seed {seed}: a row did not wait");
+                        of_rest.extend(numbers(&batch));
+                    }
+                }
+                Input::Signal(Signal::Barrier(checkpoint)) => {
+                    let mut so_far = read.clone();
+                    let waiting: Vec<i64> = gate.waiting_rows().flat_map(numbers).collect();
+                    waited += waiting.len();
+                    assert_eq!(gate.waiting_bytes() > 0, !waiting.is_empty());
+                    so_far.extend(waiting);
+                    so_far.sort_unstable();
+                    let cut = &scripts.cuts[checkpoint.0 as usize - 1];
+                    match mode {
+                        CheckpointMode::ExactlyOnce => assert_eq!(so_far, *cut, "seed {seed}, checkpoint {checkpoint}"),
+                        CheckpointMode::AtLeastOnce => assert!(cut.iter().all(|row| so_far.contains(row)), "seed {seed}"),
+                    }
+                    cuts += 1;
+                }
+                Input::Signal(Signal::End) => ended = true,
+                Input::Signal(signal) => panic!("seed {seed}: {signal:?} out of nothing"),
+                // Nothing waits at a barrier, so that a newer one may come before all of its own.
+                Input::GivenUp(_) if mode == CheckpointMode::AtLeastOnce => {}
+                Input::GivenUp(checkpoint) => panic!("seed {seed}: checkpoint {checkpoint} given up"),
+                Input::Nothing => {}
+                Input::Empty => {
+                    let channel = rng.random_range(0..channels);
+                    if let Some(element) = scripts.elements[channel].pop_front() {
+                        queues[channel].push(element);
+                    }
+                }
+            }
+        }
+        assert_eq!((read.len(), gate.waiting_rows().count()), (scripts.rows, 0), "seed {seed}");
+        let numbered = |channel: usize, row: &i64| scripts.channel_of[*row as usize - 1] == channel;
+        for channel in table..channels {
+            assert!(of_rest.iter().filter(|row| numbered(channel, row)).is_sorted(), "seed {seed}: rows of a channel overtook");
+        }
+    }
+    assert!(cuts > 3_000 && waited > 1_000, "the run is empty: {cuts} cuts, {waited} rows that waited");
+}
+
+#[test]
+fn what_waits_stays_in_its_channel_until_a_barrier_asks_for_it_and_its_time_waits_too() {
+    let (gate, queues) = gate(2, CheckpointMode::ExactlyOnce);
+    let mut gate = gate.with_roles(table_roles(1, 2)).with_waiting(vec![ints([1])]);
+    queues[1].push(Element::Batch(ints([2])));
+    queues[1].push(Element::Watermark(Watermark(2)));
+    queues[1].push(barrier(1));
+    queues[1].push(Element::Batch(ints([3])));
+    assert!(matches!(gate.read(), Input::Empty));
+    assert_eq!(queues[1].len(), 4, "nothing is read");
+    queues[0].push(barrier(1));
+    assert!(matches!(gate.read(), Input::Signal(Signal::Barrier(_))));
+    assert_eq!(gate.waiting_rows().flat_map(numbers).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(queues[1].len(), 1);
+    queues[0].push(Element::EndOfData);
+    for row in [1, 2] {
+        assert!(matches!(gate.read(), Input::Batch(0, batch) if numbers(&batch) == [row]));
+    }
+    assert!(matches!(gate.read(), Input::Signal(Signal::Watermark(Watermark(2)))));
+    assert!(matches!(gate.read(), Input::Batch(0, batch) if numbers(&batch) == [3]));
+    assert_eq!(gate.waiting_bytes(), 0);
 }

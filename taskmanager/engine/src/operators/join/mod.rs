@@ -1,10 +1,12 @@
-//! Joins of two inputs by equal keys: in event-time windows, within an interval of event time, and of all rows that stand.
+//! Joins of two inputs by equal keys: in event-time windows, within an interval of event time, of all rows that stand, and with
+//! what a table has.
 //!
 //! Rows wait in columns, where time matters in panes that are dropped whole; what meets goes out batch by batch through a cursor,
 //! so that no product is ever held. Invariant: null meets nothing.
 
 mod indexed;
 mod interval;
+mod lookup;
 mod regular;
 mod shape;
 mod state;
@@ -28,6 +30,7 @@ pub(super) fn build(spec: &OperatorSpec, join: &JoinSpec) -> Result<Box<dyn Oper
     let late = [late(JoinSide::Left, &spec.input)?, late(JoinSide::Right, &join.right)?];
     Ok(match join.scope {
         JoinScope::Tumbling { .. } | JoinScope::Same => Box::new(window::WindowJoin::new(shape, late)),
+        JoinScope::Lookup { moves, .. } => Box::new(lookup::LookupJoin::new(shape, join.table(&join.right), moves)),
         JoinScope::Standing { ttl_ms, .. } => Box::new(regular::RegularJoin::new(shape, ttl_ms)),
         JoinScope::Within { from_ms, to_ms } => Box::new(interval::IntervalJoin::new(shape, late, from_ms, to_ms)),
     })

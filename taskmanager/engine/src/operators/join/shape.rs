@@ -47,7 +47,7 @@ impl Shape {
         let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
         let inputs = [&spec.input, &join.right];
         let meets = match &join.scope {
-            JoinScope::Standing { .. } => Meets::Anywhere,
+            JoinScope::Standing { .. } | JoinScope::Lookup { .. } => Meets::Anywhere,
             JoinScope::Within { .. } => Meets::InTime,
             JoinScope::Tumbling { size_ms, offset_ms, time_zone } => {
                 let zone = window::zone(time_zone.as_deref()).map_err(invariant)?;
@@ -89,6 +89,7 @@ impl Shape {
         let origins = join.columns.iter().map(origin).collect::<Result<Vec<_>, EngineError>>()?;
         let remedy = match join.scope {
             JoinScope::Standing { .. } => "set a shorter `ttl`",
+            JoinScope::Lookup { .. } => "every instance has all of the table: leave `lookup` out to spread it by its key",
             JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => {
                 "make the join's window or interval shorter"
             }
