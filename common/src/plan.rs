@@ -285,6 +285,9 @@ pub enum OperatorKind {
     Split {
         /// Its other outputs, in order.
         branches: Vec<SplitBranch>,
+        /// Whether the two rows of an update may go to different outputs: they become a delete and an insert.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        parts_updates: bool,
     },
 }
 

@@ -164,7 +164,7 @@ fn kind(kind: &OperatorKind) -> String {
         OperatorKind::Process(spec) => process(spec),
         OperatorKind::Join(spec) => join(spec),
         OperatorKind::Top(spec) => top(spec),
-        OperatorKind::Split { branches } => split(branches),
+        OperatorKind::Split { branches, .. } => split(branches),
     }
 }
 

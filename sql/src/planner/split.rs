@@ -12,15 +12,14 @@ impl Planner<'_> {
     pub(super) fn add_split(&mut self, node: &TransformNode, branches: &[(String, Option<String>)], stream: &mut Stream) {
         let path = format!("transforms.{}.split", node.uid);
         let errors = self.errors.0.len();
-        let mut uses = Vec::new();
+        let (mut uses, mut parts_updates) = (Vec::new(), false);
         for (output, sql) in branches {
             if let Some(columns) = sql.as_ref().and_then(|sql| self.condition(&format!("{path}.{output}"), sql, stream)) {
-                let alone = stream.changes.as_ref().filter(|changes| !changes.full && may_part(changes, &columns));
-                if alone.is_some() {
-                    let message = "the input is a changelog, and an update that goes to another output would leave the old row in place; \
-                                   split by its key, or set `changelog: full` on the aggregate";
-                    self.error(format!("{path}.{output}"), message);
+                let parts = stream.changes.as_ref().is_some_and(|changes| may_part(changes, &columns));
+                if parts && let Err(reason) = self.ask_for_replaced(stream) {
+                    self.error(format!("{path}.{output}"), reason);
                 }
+                parts_updates |= parts;
                 uses.push(columns.into_iter().collect());
             }
         }
@@ -37,7 +36,7 @@ impl Planner<'_> {
         let operator = NewOperator {
             uid: node.uid.clone(),
             clause: "split",
-            kind: OperatorKind::Split { branches: branches.iter().map(branch).collect() },
+            kind: OperatorKind::Split { branches: branches.iter().map(branch).collect(), parts_updates },
             output: stream.schema.clone(),
             uses,
             bad_records: node.bad_records,

@@ -168,7 +168,7 @@ fn check(plan: &Plan) {
                     }
                     assert!(!rows || !spec.is_over_event_time() || operator.input.event_time.is_some());
                 }
-                OperatorKind::Split { branches } => {
+                OperatorKind::Split { branches, .. } => {
                     for predicate in branches.iter().filter_map(|branch| branch.predicate.as_ref()) {
                         compiler.compile(predicate, &operator.input, &LogicalType::Boolean).unwrap();
                     }

@@ -61,6 +61,24 @@ fn a_reader_that_needs_replaced_rows_gets_them() {
     assert!(!full("  t: { inputs: [counts], where: k > 'a', select: { k: k, n: n } }"));
 }
 
+/// A condition on the key parts no update; one on more than it needs the rows that updates replace, and says so where there are none.
+#[test]
+fn a_split_of_changes_parts_updates() {
+    let split = |condition: &str| {
+        let plan = planned(&job(&format!("  t: {{ inputs: [counts], split: {{ some: {condition}, rest: else }} }}"), "t/some"), 2);
+        let operators = plan.vertices.iter().flat_map(|vertex| &vertex.operators).map(|operator| &operator.kind);
+        let parts = operators.clone().any(|kind| matches!(kind, OperatorKind::Split { parts_updates: true, .. }));
+        let full = operators.clone().any(|kind| matches!(kind, OperatorKind::Aggregate(spec) if spec.changelog_full));
+        (parts, full)
+    };
+    assert_eq!(split("k > 'a'"), (false, false));
+    assert_eq!(split("n > 2"), (true, true));
+    let early = "  e: { inputs: [rows], key_by: [k], window: { tumbling: { size: 1h }, early: { every: 1s } }, aggregate: { n: count(*) } }";
+    let document = job(&format!("{early}\n  t: {{ inputs: [e], split: {{ some: n > 2 }} }}"), "t/some");
+    let errors = planned_at(&document, 2).expect_err("replaced rows cannot be had");
+    assert!(errors.contains("t.split.some: the input is a changelog of a window that gives early or late results"), "{errors}");
+}
+
 #[test]
 fn what_cannot_be_taken_back_or_told_apart_is_refused_by_name() {
     let cases = [

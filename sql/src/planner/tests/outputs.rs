@@ -102,11 +102,6 @@ fn what_is_no_output_is_said() {
             "s/large",
             "transforms.s.split.large: column \"prize\" not found",
         ),
-        (
-            "  r: { inputs: [bids], key_by: [bidder], aggregate: { n: count(*) }, split: { many: n > 1 } }",
-            "r/many",
-            "would leave the old row in place",
-        ),
     ] {
         let found = planned_at(&job(transforms, &[inputs]), 2).expect_err(transforms);
         assert!(found.contains(expected), "{expected}\n{found}");

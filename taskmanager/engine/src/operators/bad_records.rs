@@ -84,16 +84,26 @@ impl BadRecords {
         batch: RecordBatch,
         expressions: &[Arc<dyn Expression>],
     ) -> Result<(RecordBatch, Vec<ArrayRef>), EngineError> {
+        let (batch, columns, _) = self.evaluate_marked(batch, expressions)?;
+        Ok((batch, columns))
+    }
+
+    /// The same, and which rows are among the good ones, where some are not.
+    pub(crate) fn evaluate_marked(
+        &self,
+        batch: RecordBatch,
+        expressions: &[Arc<dyn Expression>],
+    ) -> Result<(RecordBatch, Vec<ArrayRef>, Option<Vec<bool>>), EngineError> {
         match evaluate_all(&batch, expressions) {
-            Ok(columns) => Ok((batch, columns)),
+            Ok(columns) => Ok((batch, columns, None)),
             Err(reason) => {
                 let mut good = vec![true; batch.num_rows()];
                 self.halve(&batch, 0..batch.num_rows(), reason, expressions, &mut good)?;
-                let batch = self.keep(&batch, good)?;
+                let batch = self.keep(&batch, good.clone())?;
                 let columns = evaluate_all(&batch, expressions).map_err(|reason| {
                     self.broken(format!("an expression fails on rows that it could compute one by one: {reason}"))
                 })?;
-                Ok((batch, columns))
+                Ok((batch, columns, Some(good)))
             }
         }
     }

@@ -1,22 +1,20 @@
 //! Keeps the rows for which a predicate is true; null is false.
 //!
-//! Of a full changelog either row of an update may pass alone: what stood is then gone, or what comes is new, and so it is said. An
-//! update whose rows are in two batches is parted in any case, which changes nothing but words.
+//! Of a full changelog either row of an update may pass alone: it is then the delete, or the insert, of its row.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int8Array};
+use arrow::array::{Array, AsArray, BooleanArray};
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::Int8Type;
-use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::plan::OperatorSpec;
-use levada_common::types::{LogicalType, RowKind};
+use levada_common::types::LogicalType;
 
 use crate::error::EngineError;
 use crate::expr::{Expression, ExpressionCompiler};
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::bad_records::BadRecords;
+use crate::operators::updates::part_updates;
 
 /// `where` and `having`.
 struct Filter {
@@ -40,6 +38,28 @@ pub(crate) fn build(
     Ok(Box::new(Filter { predicate: [compiled], parts_updates, bad, pending: None }))
 }
 
+impl Filter {
+    /// Takes changes, one row of which may pass without the other.
+    fn part(&mut self, batch: RecordBatch) -> Result<(), EngineError> {
+        let (_, columns, good) = self.bad.evaluate_marked(batch.clone(), &self.predicate)?;
+        let mask = of_all(columns[0].as_boolean(), good);
+        if mask.true_count() > 0 {
+            let passes = |row: usize| mask.is_valid(row) && mask.value(row);
+            let parted = part_updates(&batch, |row| passes(row) && passes(row + 1));
+            let kept = parted.and_then(|batch| filter_record_batch(&batch, &mask));
+            self.pending = Some(kept.map_err(|error| self.bad.kernel(error))?);
+        }
+        Ok(())
+    }
+}
+
+/// A mask of the good rows as one of all, of which the others do not pass.
+fn of_all(mask: &BooleanArray, good: Option<Vec<bool>>) -> BooleanArray {
+    let Some(good) = good else { return mask.clone() };
+    let mut values = mask.iter();
+    good.into_iter().map(|good| if good { values.next().flatten() } else { None }).collect()
+}
+
 impl Operator for Filter {
     fn open(&mut self, context: &OperatorContext, _restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.bad.open(&context.metrics);
@@ -47,14 +67,15 @@ impl Operator for Filter {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        if self.parts_updates {
+            return self.part(batch);
+        }
         let (batch, columns) = self.bad.evaluate(batch, &self.predicate)?;
         let mask = columns[0].as_boolean();
         let kept = mask.true_count();
         if kept == batch.num_rows() {
             self.pending = Some(batch);
         } else if kept > 0 {
-            let batch =
-                if self.parts_updates { part_updates(batch, mask).map_err(|error| self.bad.kernel(error))? } else { batch };
             self.pending = Some(filter_record_batch(&batch, mask).map_err(|error| self.bad.kernel(error))?);
         }
         self.pending.take_if(|batch| batch.num_rows() == 0);
@@ -68,26 +89,6 @@ impl Operator for Filter {
     fn has_output(&self) -> bool {
         self.pending.is_some()
     }
-}
-
-/// A changelog in which each row of an update that passes without the other says so: `-U` is `-D`, and `+U` is `+I`.
-fn part_updates(batch: RecordBatch, passes: &BooleanArray) -> Result<RecordBatch, ArrowError> {
-    let ops = batch.column(0).as_primitive::<Int8Type>().values();
-    let is = |row: usize, kind: RowKind| ops.get(row) == Some(&(kind as i8));
-    let passes = |row: usize| passes.is_valid(row) && passes.value(row);
-    let parted = |row: usize| {
-        if is(row, RowKind::UpdateBefore) && !(is(row + 1, RowKind::UpdateAfter) && passes(row + 1)) {
-            return RowKind::Delete as i8;
-        }
-        let before = row.wrapping_sub(1);
-        if is(row, RowKind::UpdateAfter) && !(is(before, RowKind::UpdateBefore) && passes(before)) {
-            return RowKind::Insert as i8;
-        }
-        ops[row]
-    };
-    let parted: ArrayRef = Arc::new(Int8Array::from_iter_values((0..ops.len()).map(parted)));
-    let columns = std::iter::once(parted).chain(batch.columns()[1..].iter().cloned());
-    RecordBatch::try_new(batch.schema(), columns.collect())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod project;
 mod rows;
 mod split;
 mod top;
+mod updates;
 mod waiting;
 mod watermark;
 mod window;
@@ -59,6 +60,6 @@ pub fn build(
         OperatorKind::Process(process) => process::build(spec, process, functions),
         OperatorKind::Join(join) => join::build(spec, join),
         OperatorKind::Top(top) => top::build(spec, top),
-        OperatorKind::Split { branches } => split::build(spec, branches, compiler),
+        OperatorKind::Split { branches, parts_updates } => split::build(spec, branches, *parts_updates, compiler),
     }
 }

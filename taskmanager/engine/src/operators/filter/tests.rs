@@ -1,6 +1,6 @@
 //! What a filter keeps.
 
-use arrow::array::{ArrayRef, BooleanArray};
+use arrow::array::{ArrayRef, BooleanArray, Int8Array};
 
 use super::*;
 use crate::testing::{Closures, context, filter, ints, numbers};
