@@ -33,6 +33,8 @@ pub enum FunctionKind {
     BroadcastProcess,
     /// `KeyedCoProcessFunction`.
     KeyedCoProcess,
+    /// `CoFlatMapFunction`.
+    CoFlatMap,
     /// `WindowFunction`.
     Window,
     /// `CoGroupFunction`.
@@ -54,6 +56,7 @@ impl FunctionKind {
             Self::Aggregate => "aggregate",
             Self::BroadcastProcess => "broadcast process",
             Self::KeyedCoProcess => "keyed co-process",
+            Self::CoFlatMap => "co-flat map",
             Self::Window => "window function",
             Self::CoGroup => "co-group",
             Self::Trigger => "trigger",
@@ -66,7 +69,7 @@ impl FunctionKind {
         match self {
             Self::Window | Self::CoGroup | Self::Trigger | Self::Evictor => Some(true),
             Self::Reduce | Self::Fold | Self::Aggregate => None,
-            Self::KeyedProcess | Self::FlatMap | Self::BroadcastProcess | Self::KeyedCoProcess => Some(false),
+            Self::KeyedProcess | Self::FlatMap | Self::BroadcastProcess | Self::KeyedCoProcess | Self::CoFlatMap => Some(false),
         }
     }
 }
@@ -122,7 +125,8 @@ pub struct FunctionDeclaration {
     pub inputs: Vec<Column>,
     /// Columns that it requires of its broadcast input; `None` where it has no such input.
     pub broadcast: Option<Vec<Column>>,
-    /// Columns that it requires of its second input, which has the same key as the first; `None` where it has no such input.
+    /// Columns that it requires of its second input, which has the same key as the first, or none as that; `None` where it has no such
+    /// input.
     #[serde(default)]
     pub second: Option<Vec<Column>>,
     /// Whether the key's columns stand before `outputs`.
@@ -152,7 +156,7 @@ pub struct FunctionDeclaration {
 impl FunctionDeclaration {
     /// A function that has no columns yet.
     pub fn new(name: impl Into<String>, kind: FunctionKind) -> Self {
-        use FunctionKind::{Aggregate, BroadcastProcess, CoGroup, Fold, KeyedCoProcess, KeyedProcess, Reduce, Window};
+        use FunctionKind::{Aggregate, BroadcastProcess, CoFlatMap, CoGroup, Fold, KeyedCoProcess, KeyedProcess, Reduce, Window};
         Self {
             name: name.into(),
             kind,
@@ -160,7 +164,7 @@ impl FunctionDeclaration {
             options: Vec::new(),
             inputs: Vec::new(),
             broadcast: (kind == BroadcastProcess).then(Vec::new),
-            second: matches!(kind, KeyedCoProcess | CoGroup).then(Vec::new),
+            second: matches!(kind, KeyedCoProcess | CoFlatMap | CoGroup).then(Vec::new),
             keys_first: matches!(kind, Reduce | Fold | Aggregate | Window | CoGroup),
             outputs: Vec::new(),
             event_time: None,
@@ -360,14 +364,14 @@ impl FunctionDeclaration {
     }
 
     fn kind_defect(&self) -> Option<String> {
-        use FunctionKind::{Aggregate, BroadcastProcess, CoGroup, FlatMap, Fold, KeyedCoProcess, Reduce, Window};
+        use FunctionKind::{Aggregate, BroadcastProcess, CoFlatMap, CoGroup, FlatMap, Fold, KeyedCoProcess, Reduce, Window};
         let kind = self.kind;
         if let (Reduce | Fold | Aggregate, Some(side)) = (kind, self.sides.first()) {
             return Some(format!("a {kind} gives a row for each that it takes, and has no output \"{}\"", side.name));
         }
         match (kind, self.keyed) {
-            (FlatMap, true) => return Some(format!("a {kind} takes no key")),
-            (FlatMap | BroadcastProcess | Window, _) | (_, true) => {}
+            (FlatMap | CoFlatMap, true) => return Some(format!("a {kind} takes no key")),
+            (FlatMap | CoFlatMap | BroadcastProcess | Window, _) | (_, true) => {}
             (_, false) => return Some(format!("a {kind} needs a key")),
         }
         if self.keys_first && !self.keyed && kind != Window {
@@ -379,7 +383,7 @@ impl FunctionDeclaration {
         if self.merging {
             return Some(format!("a {kind} is no trigger, and merges nothing"));
         }
-        if self.second.is_some() && !matches!(kind, KeyedCoProcess | CoGroup) {
+        if self.second.is_some() && !matches!(kind, KeyedCoProcess | CoFlatMap | CoGroup) {
             return Some(format!("a {kind} has no second input"));
         }
         match (&self.broadcast, kind) {
@@ -461,6 +465,8 @@ mod tests {
             (kind(FunctionKind::CoGroup).keyed(false), "a co-group needs a key"),
             (good().keyed(false), "a keyed process needs a key"),
             (kind(FunctionKind::FlatMap).keyed(true), "takes no key"),
+            (kind(FunctionKind::CoFlatMap).keyed(true), "a co-flat map takes no key"),
+            (kind(FunctionKind::CoFlatMap).broadcast_input("x", LogicalType::Int64), "a co-flat map has no broadcast input"),
             (kind(FunctionKind::FlatMap).event_timers(), "timers belong to a key"),
             (kind(FunctionKind::KeyedProcess).window_timers(), "its timers belong to windows, and it declares none"),
             (kind(FunctionKind::BroadcastProcess), "no column of its broadcast input"),

@@ -100,8 +100,7 @@ impl OperatorSpec {
     /// The rows of its first input that may wait until the second one has ended.
     pub fn waiting(&self) -> Option<StateDeclaration> {
         let OperatorKind::Join(spec) = &self.kind else { return None };
-        let schema =
-            StateSchema { shape: StateShape::Rows, values: self.input.columns.clone(), ..StateSchema::default() };
+        let schema = StateSchema { shape: StateShape::Rows, values: self.input.columns.clone(), ..StateSchema::default() };
         spec.waits().then(|| StateDeclaration { name: WAITING.into(), kind: StateKind::OperatorList, schema })
     }
 

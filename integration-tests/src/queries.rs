@@ -29,7 +29,8 @@ pub struct Query {
 
 /// The queries that there are.
 pub const NAMES: [&str; 19] = [
-    "q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12e", "q13", "q15", "q16", "q17", "q18", "q19", "q20", "words",
+    "q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12e", "q13", "q15", "q16", "q17", "q18", "q19", "q20",
+    "words",
 ];
 
 const HIGHEST_BID: &str = "order by price desc, dateTime, auction, bidder";

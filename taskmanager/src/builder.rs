@@ -10,9 +10,9 @@ use levada_common::function::FunctionDeclaration;
 use levada_common::ids::TaskManagerId;
 use levada_connectors::Registry as Connectors;
 use levada_engine::function::{
-    AggregateFunction, BroadcastProcessFunction, CoGroupFunction, FlatMapFunction, FoldFunction, FunctionError, Functions,
-    KeyedCoProcessFunction, KeyedProcessFunction, ReduceFunction, RegisteredFunction, RegistrationError, WindowEvictor,
-    WindowFunction, WindowTrigger,
+    AggregateFunction, BroadcastProcessFunction, CoFlatMapFunction, CoGroupFunction, FlatMapFunction, FoldFunction,
+    FunctionError, Functions, KeyedCoProcessFunction, KeyedProcessFunction, ReduceFunction, RegisteredFunction,
+    RegistrationError, WindowEvictor, WindowFunction, WindowTrigger,
 };
 use levada_engine::sink::SinkFactory;
 use levada_engine::source::SourceFactory;
@@ -131,6 +131,15 @@ impl Builder {
         create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
     ) -> Self {
         self.function(RegisteredFunction::keyed_co_process(declaration, create))
+    }
+
+    /// Adds a co-flat map; as `keyed_process`.
+    pub fn co_flat_map<F: CoFlatMapFunction>(
+        self,
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Self {
+        self.function(RegisteredFunction::co_flat_map(declaration, create))
     }
 
     /// Adds a window function; as `keyed_process`.

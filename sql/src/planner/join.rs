@@ -99,13 +99,7 @@ impl Planner<'_> {
     }
 
     /// The pairs of columns that must be equal; what cannot be a key is reported and left out.
-    pub(super) fn join_keys(
-        &mut self,
-        path: &str,
-        join: &GraphJoin,
-        left: &Stream,
-        right: &Stream,
-    ) -> Vec<(String, String)> {
+    pub(super) fn join_keys(&mut self, path: &str, join: &GraphJoin, left: &Stream, right: &Stream) -> Vec<(String, String)> {
         let path = format!("{path}.on");
         let mut keys: Vec<(String, String)> = Vec::new();
         for (left_name, right_name) in &join.on {
@@ -228,13 +222,7 @@ impl Planner<'_> {
 
     /// The left side's columns, what is taken of the right side's, the window's. A column of the window takes the place of one of
     /// that name in the input.
-    pub(super) fn join_output(
-        &mut self,
-        path: &str,
-        join: &GraphJoin,
-        scope: &JoinScope,
-        [left, right]: [&Stream; 2],
-    ) -> Output {
+    pub(super) fn join_output(&mut self, path: &str, join: &GraphJoin, scope: &JoinScope, [left, right]: [&Stream; 2]) -> Output {
         let in_window = matches!(scope, JoinScope::Tumbling { .. } | JoinScope::Same);
         let is_window = |name: &str| in_window && WINDOW.contains(&name);
         let shared = |name: &str| join.on.iter().position(|(left, right)| left == name && right == name);

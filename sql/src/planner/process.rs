@@ -16,8 +16,8 @@ use crate::expression::unknown_column;
 enum Other {
     /// All rows go to every instance.
     Broadcast(Outlet),
-    /// Rows go where their key is.
-    Keyed(Stream),
+    /// Rows go where their key is, or, without a key, anywhere.
+    Second(Stream),
 }
 
 impl Planner<'_> {
@@ -88,7 +88,7 @@ impl Planner<'_> {
                 second: second.as_ref().map(|(second, _)| second.clone()),
                 window: window.clone(),
             };
-            let other = broadcast.map(|(stage, _)| Other::Broadcast(stage)).or(second.map(|(_, stream)| Other::Keyed(stream)));
+            let other = broadcast.map(|(stage, _)| Other::Broadcast(stage)).or(second.map(|(_, stream)| Other::Second(stream)));
             self.push_process(node, &mut stream, spec, output.clone(), other, wanted);
             self.add_sides(&node.uid, &stream, std::mem::take(&mut sides));
         }
@@ -315,10 +315,10 @@ impl Planner<'_> {
         // All rows of a window without a key are one group.
         let all_to_one = spec.window.is_some() && keys.is_empty();
         let (parallelism, partition) = if all_to_one {
-            (1, if stream.parallelism == 1 { Partition::Forward } else { Partition::Rebalance })
+            (1, anywhere(stream, 1))
         } else if keys.is_empty() {
             let parallelism = wanted.unwrap_or(if stream.single { stream.parallelism } else { self.settings.parallelism });
-            (parallelism, if stream.parallelism == parallelism { Partition::Forward } else { Partition::Rebalance })
+            (parallelism, anywhere(stream, parallelism))
         } else {
             let parallelism = wanted.unwrap_or(self.settings.parallelism);
             (parallelism, stream.by_key(&keys, parallelism))
@@ -335,11 +335,17 @@ impl Planner<'_> {
         let mut inputs = vec![(stream.stage, partition)];
         inputs.extend(other.map(|other| match other {
             Other::Broadcast(stage) => (stage, Partition::Broadcast),
-            Other::Keyed(second) => (second.stage, second.by_key(&second_keys, parallelism)),
+            Other::Second(second) if second_keys.is_empty() => (second.stage, anywhere(&second, parallelism)),
+            Other::Second(second) => (second.stage, second.by_key(&second_keys, parallelism)),
         }));
         let (uid, kind) = (node.uid.clone(), StageKind::Operator(operator));
         stream.single = all_to_one || (stream.single && stream.parallelism == parallelism);
         stream.stage = self.push_stage(Stage { uid, kind, parallelism, inputs, output, uses: Vec::new() });
         stream.parallelism = parallelism;
     }
+}
+
+/// How rows get to so many instances, any of which may take them.
+fn anywhere(stream: &Stream, parallelism: u32) -> Partition {
+    if stream.parallelism == parallelism { Partition::Forward } else { Partition::Rebalance }
 }

@@ -171,7 +171,10 @@ fn clauses_that_make_no_sense_are_refused() {
     assert!(clause(&format!("{joined}\n    key_by: [a]")).contains("the key of a join stands under `on`"));
     assert!(clause(&format!("{joined}\n    ttl: 1h")).contains("kept until time has passed them; leave `ttl` out"));
     let looked_up = "join: { with: [text], on: [a], lookup: true }";
-    assert!(clause(&format!("{looked_up}\n    ttl: 1h")).contains("words.ttl: a left row meets what the table has when the row comes"));
+    assert!(
+        clause(&format!("{looked_up}\n    ttl: 1h"))
+            .contains("words.ttl: a left row meets what the table has when the row comes")
+    );
     assert!(clause(&format!("{looked_up}\n    window: same")).contains("words.window: a left row meets what the table has"));
     assert!(clause(&format!("{joined}\n    process: f")).contains("a `join` or a `process`, not both"));
     let window = |text: &str| after("key_by: [word]", &format!("window: {text}"));

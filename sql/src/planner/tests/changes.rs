@@ -65,7 +65,8 @@ fn a_reader_that_needs_replaced_rows_gets_them() {
 #[test]
 fn a_split_of_changes_parts_updates() {
     let split = |condition: &str| {
-        let plan = planned(&job(&format!("  t: {{ inputs: [counts], split: {{ some: {condition}, rest: else }} }}"), "t/some"), 2);
+        let plan =
+            planned(&job(&format!("  t: {{ inputs: [counts], split: {{ some: {condition}, rest: else }} }}"), "t/some"), 2);
         let operators = plan.vertices.iter().flat_map(|vertex| &vertex.operators).map(|operator| &operator.kind);
         let parts = operators.clone().any(|kind| matches!(kind, OperatorKind::Split { parts_updates: true, .. }));
         let full = operators.clone().any(|kind| matches!(kind, OperatorKind::Aggregate(spec) if spec.changelog_full));

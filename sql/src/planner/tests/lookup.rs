@@ -120,7 +120,13 @@ fn what_cannot_be_looked_up_is_refused() {
             "j.join.on: the table is a changelog by the key zone, customer, so that several of its rows may be found",
         ),
         (
-            job(&format!("  j: {{ inputs: [customers], join: {{ with: [customers], {} }} }}", lookup.replace("name: name", "n: name")), "j"),
+            job(
+                &format!(
+                    "  j: {{ inputs: [customers], join: {{ with: [customers], {} }} }}",
+                    lookup.replace("name: name", "n: name")
+                ),
+                "j",
+            ),
             "j.join.with: left rows wait until the table has been read whole, and source \"customers\" is read by both sides",
         ),
         (
@@ -147,7 +153,10 @@ fn what_cannot_be_looked_up_is_refused() {
     }
     // In groups of their own they keep pace with others only.
     let apart = job(&format!("  j: {{ inputs: [orders], join: {{ with: [customers], {lookup} }} }}"), "j");
-    planned(&apart.replacen("watermark: { column: at }", &align("one"), 1).replace("watermark: { column: at }", &align("other")), 2);
+    planned(
+        &apart.replacen("watermark: { column: at }", &align("one"), 1).replace("watermark: { column: at }", &align("other")),
+        2,
+    );
 }
 
 #[test]

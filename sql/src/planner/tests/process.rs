@@ -10,7 +10,9 @@ fn function(name: &str, kind: FunctionKind) -> FunctionDeclaration {
 }
 
 pub(super) fn functions() -> Declarations {
-    use FunctionKind::{BroadcastProcess, CoGroup, Evictor, FlatMap, KeyedCoProcess, KeyedProcess, Reduce, Trigger, Window};
+    use FunctionKind::{
+        BroadcastProcess, CoFlatMap, CoGroup, Evictor, FlatMap, KeyedCoProcess, KeyedProcess, Reduce, Trigger, Window,
+    };
     let detect = function("detect", KeyedProcess).options(["limit"]).input("dateTime", LogicalType::Timestamp).event_timers();
     let odd = |function: FunctionDeclaration| function.side_output("odd", "price", LogicalType::Int64);
     let functions = [
@@ -19,6 +21,7 @@ pub(super) fn functions() -> Declarations {
         function("total", Reduce).output("price", LogicalType::Int64),
         function("rate", BroadcastProcess).broadcast_input("auction", LogicalType::Int64).output("x", LogicalType::Int64),
         function("text", FlatMap).input("extra", LogicalType::Int64).output("x", LogicalType::Int64),
+        function("merge", CoFlatMap).second_input("extra", LogicalType::String).output("x", LogicalType::Int64),
         function("median", Window).output("middle", LogicalType::Int64),
         function("eager", Trigger).options(["rows"]).event_timers(),
         function("joining", Trigger).merging(),
@@ -99,6 +102,22 @@ fn a_broadcast_input_is_a_second_one_of_its_own_columns() {
     assert_eq!(spec.broadcast.as_ref(), Some(&inputs[1].schema));
     assert!(spec.broadcast.as_ref().unwrap().column("auction").is_some() && inputs[1].schema.column("extra").is_none());
     assert!(explain(&plan).contains("by broadcast"), "{}", explain(&plan));
+}
+
+#[test]
+fn two_inputs_without_a_key_stay_where_they_are() {
+    let sources = "sources:\n  others: { nexmark: { events: 5, table: bid }, parallelism: 3 }";
+    let job = |clauses: &str| job("", clauses, "x").replace("sources:", sources);
+    let plan = plan_with(&job("with: [others], process: merge"), &functions()).unwrap();
+    check(&plan);
+    let (vertex, (operator, spec)) = process_of(&plan);
+    let edges: Vec<_> = plan.inputs(levada_common::ids::VertexId(vertex)).map(|edge| edge.partition.clone()).collect();
+    assert_eq!(edges, [Partition::Forward, Partition::Rebalance], "{}", explain(&plan));
+    assert_eq!((operator.input.names().as_str(), spec.keys.len()), ("price, dateTime", 0));
+    let second = spec.second.as_ref().unwrap();
+    assert_eq!((second.schema.names().as_str(), second.keys.len()), ("dateTime, extra", 0));
+    let errors = plan_with(&job("with: [others], key_by: [bidder], process: merge"), &functions()).expect_err("it has a key");
+    assert!(errors.contains("f.key_by: function \"merge\" takes no key"), "{errors}");
 }
 
 /// Rows of both inputs go where their key is, under whatever name, and only what is read of them.

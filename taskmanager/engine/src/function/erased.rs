@@ -7,7 +7,9 @@ use super::error::FunctionError;
 use super::inner::Inner;
 use super::output::Output;
 use super::rows::Rows;
-use super::traits::{BroadcastProcessFunction, FiredTimers, FlatMapFunction, KeyedCoProcessFunction, KeyedProcessFunction};
+use super::traits::{
+    BroadcastProcessFunction, CoFlatMapFunction, FiredTimers, FlatMapFunction, KeyedCoProcessFunction, KeyedProcessFunction,
+};
 
 /// What an operator does with any function. Contract: `bind` first, then `open`.
 pub(crate) trait Function: Send {
@@ -50,6 +52,10 @@ erased!(
     FlatMap<FlatMapFunction>
 );
 erased!(
+    /// A co-flat map.
+    CoFlatMap<CoFlatMapFunction>
+);
+erased!(
     /// A broadcast process function.
     Broadcast<BroadcastProcessFunction>
 );
@@ -82,6 +88,35 @@ macro_rules! keyed {
     };
 }
 
+/// What is the same in all functions that have none.
+macro_rules! unkeyed {
+    () => {
+        fn bind(&mut self, binder: &mut dyn Binder) -> Result<(), BindError> {
+            self.states = Some(F::bind(binder)?);
+            Ok(())
+        }
+
+        fn open(&mut self, context: &FunctionContext, inner: &mut Inner) -> Result<(), FunctionError> {
+            let (function, states) = self.parts();
+            function.open(states, &mut FlatMapContext::new(inner), context)
+        }
+
+        fn on_timers(&mut self, _timers: FiredTimers<'_>, _inner: &mut Inner, _out: &mut Output) -> Result<(), FunctionError> {
+            unreachable!("a function without a key has no timers: its declaration would have been refused")
+        }
+
+        fn snapshot(&mut self, inner: &mut Inner) -> Result<(), FunctionError> {
+            let (function, states) = self.parts();
+            function.snapshot(states, &mut FlatMapContext::new(inner))
+        }
+
+        fn close(&mut self, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
+            let (function, states) = self.parts();
+            function.close(states, &mut FlatMapContext::new(inner), out)
+        }
+    };
+}
+
 impl<F: KeyedProcessFunction> Function for Keyed<F> {
     keyed!();
 
@@ -92,33 +127,21 @@ impl<F: KeyedProcessFunction> Function for Keyed<F> {
 }
 
 impl<F: FlatMapFunction> Function for FlatMap<F> {
-    fn bind(&mut self, binder: &mut dyn Binder) -> Result<(), BindError> {
-        self.states = Some(F::bind(binder)?);
-        Ok(())
-    }
-
-    fn open(&mut self, context: &FunctionContext, inner: &mut Inner) -> Result<(), FunctionError> {
-        let (function, states) = self.parts();
-        function.open(states, &mut FlatMapContext::new(inner), context)
-    }
+    unkeyed!();
 
     fn process(&mut self, _input: usize, rows: Rows<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
         let (function, states) = self.parts();
         function.flat_map(states, rows, &mut FlatMapContext::new(inner), out)
     }
+}
 
-    fn on_timers(&mut self, _timers: FiredTimers<'_>, _inner: &mut Inner, _out: &mut Output) -> Result<(), FunctionError> {
-        unreachable!("a function without a key has no timers: its declaration would have been refused")
-    }
+impl<F: CoFlatMapFunction> Function for CoFlatMap<F> {
+    unkeyed!();
 
-    fn snapshot(&mut self, inner: &mut Inner) -> Result<(), FunctionError> {
+    fn process(&mut self, input: usize, rows: Rows<'_>, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
         let (function, states) = self.parts();
-        function.snapshot(states, &mut FlatMapContext::new(inner))
-    }
-
-    fn close(&mut self, inner: &mut Inner, out: &mut Output) -> Result<(), FunctionError> {
-        let (function, states) = self.parts();
-        function.close(states, &mut FlatMapContext::new(inner), out)
+        let mut ctx = FlatMapContext::new(inner);
+        if input == 0 { function.flat_map1(states, rows, &mut ctx, out) } else { function.flat_map2(states, rows, &mut ctx, out) }
     }
 }
 

@@ -25,8 +25,8 @@ pub use output::{Builder, Cell, Output, Row, SideRows};
 pub use registered::{Functions, RegisteredFunction, RegistrationError};
 pub use rows::{ColumnType, Rows, TypedColumn};
 pub use traits::{
-    AggregateFunction, BroadcastProcessFunction, FiredTimers, FlatMapFunction, FoldFunction, KeyedCoProcessFunction,
-    KeyedProcessFunction, ReduceFunction,
+    AggregateFunction, BroadcastProcessFunction, CoFlatMapFunction, FiredTimers, FlatMapFunction, FoldFunction,
+    KeyedCoProcessFunction, KeyedProcessFunction, ReduceFunction,
 };
 
 pub use trigger::{MergedWindows, TriggerResult, TriggerRows, WindowEvictor, WindowTrigger};

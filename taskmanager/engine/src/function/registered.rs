@@ -13,11 +13,11 @@ use levada_state::descriptor::{BindError, Binder, Recorder};
 use levada_state::types::{StateType, TypeError};
 
 use super::adapters::{Accumulating, Adapter, Aggregating, Folding, Reducing};
-use super::erased::{Broadcast, Connected, FlatMap, Function, Keyed};
+use super::erased::{Broadcast, CoFlatMap, Connected, FlatMap, Function, Keyed};
 use super::error::FunctionError;
 use super::traits::{
-    AggregateFunction, BroadcastProcessFunction, FlatMapFunction, FoldFunction, KeyedCoProcessFunction, KeyedProcessFunction,
-    ReduceFunction,
+    AggregateFunction, BroadcastProcessFunction, CoFlatMapFunction, FlatMapFunction, FoldFunction, KeyedCoProcessFunction,
+    KeyedProcessFunction, ReduceFunction,
 };
 use super::trigger::{Evicting, EvictorWork, TriggerWork, Triggering, WindowEvictor, WindowTrigger};
 use super::window::{Accumulated, CoGroupFunction, CoGrouped, WindowFunction, WindowWork, Windowed};
@@ -135,6 +135,17 @@ impl RegisteredFunction {
     ) -> Result<Self, RegistrationError> {
         let creates = Creates::rows(move |options| Ok(Box::new(Connected::new(create(options)?))));
         Self::new(declaration, FunctionKind::KeyedCoProcess, F::bind, creates)
+    }
+
+    /// A co-flat map.
+    ///
+    /// Errors: as `keyed_process`.
+    pub fn co_flat_map<F: CoFlatMapFunction>(
+        declaration: FunctionDeclaration,
+        create: impl Fn(&Options) -> Result<F, FunctionError> + Send + Sync + 'static,
+    ) -> Result<Self, RegistrationError> {
+        let creates = Creates::rows(move |options| Ok(Box::new(CoFlatMap::new(create(options)?))));
+        Self::new(declaration, FunctionKind::CoFlatMap, F::bind, creates)
     }
 
     /// A window function.

@@ -170,6 +170,56 @@ pub trait FlatMapFunction: Send + 'static {
     }
 }
 
+/// A function over two streams without a key, with state of its subtask: no, one or many rows for each of either input.
+///
+/// Contract: as of a flat map. Which instance gets a row of either input, and which input's rows come first, is nobody's promise; rows
+/// that must meet have a key (`KeyedCoProcessFunction`), or one input goes to every instance (`BroadcastProcessFunction`).
+pub trait CoFlatMapFunction: Send + 'static {
+    /// The handles of its states.
+    type States: Send + 'static;
+
+    /// Binds its states; as with a keyed function, it depends on nothing.
+    fn bind(binder: &mut dyn Binder) -> Result<Self::States, BindError>;
+
+    /// The task starts; states have what was restored.
+    fn open(
+        &mut self,
+        _states: &Self::States,
+        _ctx: &mut FlatMapContext<'_>,
+        _context: &FunctionContext,
+    ) -> Result<(), FunctionError> {
+        Ok(())
+    }
+
+    /// Takes rows of the first input.
+    fn flat_map1(
+        &mut self,
+        states: &Self::States,
+        rows: Rows<'_>,
+        ctx: &mut FlatMapContext<'_>,
+        out: &mut Output,
+    ) -> Result<(), FunctionError>;
+
+    /// Takes rows of the second input.
+    fn flat_map2(
+        &mut self,
+        states: &Self::States,
+        rows: Rows<'_>,
+        ctx: &mut FlatMapContext<'_>,
+        out: &mut Output,
+    ) -> Result<(), FunctionError>;
+
+    /// A checkpoint's barrier is here: what the function holds in fields goes into its states.
+    fn snapshot(&mut self, _states: &Self::States, _ctx: &mut FlatMapContext<'_>) -> Result<(), FunctionError> {
+        Ok(())
+    }
+
+    /// Both inputs have ended.
+    fn close(&mut self, _states: &Self::States, _ctx: &mut FlatMapContext<'_>, _out: &mut Output) -> Result<(), FunctionError> {
+        Ok(())
+    }
+}
+
 /// A function with a second input, all of whose rows every instance gets: rules, rates, models. With a key or without.
 ///
 /// Contract: what `process_broadcast` does to broadcast states depends on its rows alone, since each instance does it for itself.

@@ -84,8 +84,6 @@ impl GateHead {
 
 fn rows_of(uid: &Uid, state: &str, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch, EngineError> {
     let columns = schema.fields().iter().map(|field| restored_column(batch, field).cloned()).collect::<Result<Vec<_>, _>>();
-    let batch = columns.and_then(|columns| {
-        RecordBatch::try_new(Arc::clone(schema), columns).map_err(|error| error.to_string())
-    });
+    let batch = columns.and_then(|columns| RecordBatch::try_new(Arc::clone(schema), columns).map_err(|error| error.to_string()));
     batch.map_err(|reason| EngineError::Restore { uid: uid.clone(), state: state.into(), reason })
 }

@@ -168,7 +168,8 @@ fn an_update_that_goes_to_another_output_is_a_delete_and_an_insert() {
                 }
             }
             let ops: ArrayRef = Arc::new(Int8Array::from_iter_values(rows.iter().map(|row| row.0 as i8)));
-            let ints = |of: fn(&(RowKind, i64, i64)) -> i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values(rows.iter().map(of))) };
+            let ints =
+                |of: fn(&(RowKind, i64, i64)) -> i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values(rows.iter().map(of))) };
             let batch = RecordBatch::try_from_iter([("_op", ops), ("k", ints(|row| row.1)), ("n", ints(|row| row.2))]).unwrap();
             operator.process(0, batch).unwrap();
             if let Some(batch) = operator.poll().unwrap() {

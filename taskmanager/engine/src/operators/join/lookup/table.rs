@@ -85,7 +85,8 @@ impl Table {
             None => self.apply_known(ops, keys, columns),
             Some(nulls) => {
                 let mask = BooleanArray::new(nulls.inner().clone(), None);
-                let known = |columns: &[ArrayRef]| columns.iter().map(|column| filter(column, &mask)).collect::<Result<Vec<_>, _>>();
+                let known =
+                    |columns: &[ArrayRef]| columns.iter().map(|column| filter(column, &mask)).collect::<Result<Vec<_>, _>>();
                 let ops: Option<Vec<i8>> =
                     ops.map(|ops| ops.iter().zip(&nulls).filter(|(_, valid)| *valid).map(|(op, _)| *op).collect());
                 self.apply_known(ops.as_deref(), &known(keys)?, &known(columns)?)
@@ -108,9 +109,8 @@ impl Table {
         for (row, id) in ids.iter().enumerate().filter(|(row, _)| counts(*row)) {
             self.last[*id as usize] = row as u32;
         }
-        let comes = |row: usize| {
-            ops.is_none_or(|ops| ops[row] == RowKind::Insert as i8 || ops[row] == RowKind::UpdateAfter as i8)
-        };
+        let comes =
+            |row: usize| ops.is_none_or(|ops| ops[row] == RowKind::Insert as i8 || ops[row] == RowKind::UpdateAfter as i8);
         let (mut coming, mut emptied) = (Vec::with_capacity(rows), Vec::new());
         for (row, id) in ids.iter().enumerate() {
             let last = &mut self.last[*id as usize];

@@ -56,14 +56,12 @@ impl Case {
 
     fn spec(&self) -> OperatorSpec {
         let column = |name: &str| Column::new(name, LogicalType::Int64, name == "u");
-        let right = StreamSchema {
-            changelog: self.is_changelog(),
-            ..StreamSchema::append(["v", "u", "k"].map(column).to_vec())
-        };
+        let right = StreamSchema { changelog: self.is_changelog(), ..StreamSchema::append(["v", "u", "k"].map(column).to_vec()) };
         let keys: Vec<String> = if self.table == Kind::Moves { vec!["u".into(), "k".into()] } else { vec!["u".into()] };
         let mut columns = vec![(Column::new("id", LogicalType::Int64, false), JoinColumn::Left("id".into()))];
         if self.kind.gives_pairs() {
-            let taken = |name: &str| (Column::new(format!("right_{name}"), LogicalType::Int64, true), JoinColumn::Right(name.into()));
+            let taken =
+                |name: &str| (Column::new(format!("right_{name}"), LogicalType::Int64, true), JoinColumn::Right(name.into()));
             columns.extend([taken("k"), taken("v")]);
         }
         let (output, columns) = columns.into_iter().unzip();
@@ -278,7 +276,10 @@ fn another_table_and_too_large_a_one_are_refused() {
     let mut restored = rig.stored(parts);
     restored[0].name = "left".into();
     let error = Rig::try_open(case, restored, HeapBudget::unlimited()).err().expect("it is refused");
-    assert_eq!(error.to_string(), "node \"rates\": state \"left\" cannot be restored: the rows of this operator are in \"table\"");
+    assert_eq!(
+        error.to_string(),
+        "node \"rates\": state \"left\" cannot be restored: the rows of this operator are in \"table\""
+    );
 
     let mut rig = Rig::try_open(case, Vec::new(), HeapBudget::new(1 << 20)).expect("it opens");
     let rows: Vec<_> = (0..200_000).map(|u| (RowKind::Insert, (Some(u), 0, 0))).collect();

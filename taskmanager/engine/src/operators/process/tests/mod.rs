@@ -2,6 +2,7 @@
 
 mod connected;
 mod store;
+mod unkeyed;
 mod windows;
 
 use std::collections::BTreeMap;
