@@ -178,7 +178,7 @@ impl Planner<'_> {
             return None;
         }
         if let Some(filter) = &call.filter {
-            self.check_condition(path, filter, stream)?;
+            self.condition(path, "the condition of FILTER", filter, stream)?;
         }
         if let Some((function, sqls)) = &call.library {
             let request = self.library_request(path, (function, sqls), &call, stream, arguments)?;

@@ -13,7 +13,7 @@ impl Planner<'_> {
     /// Puts a filter behind `stream`.
     pub(super) fn add_filter(&mut self, node: &TransformNode, clause: &'static str, predicate: &str, stream: &mut Stream) {
         let path = format!("transforms.{}.{clause}", node.uid);
-        let Some(columns) = self.condition(&path, predicate, stream) else { return };
+        let Some(columns) = self.condition(&path, "the condition", predicate, stream) else { return };
         let parts_updates = stream.changes.as_ref().is_some_and(|changes| may_part(changes, &columns));
         if parts_updates && let Err(reason) = self.ask_for_replaced(stream) {
             return self.error(path, reason);
@@ -30,8 +30,9 @@ impl Planner<'_> {
         self.push_operator(stream, operator, Partition::Forward, parallelism);
     }
 
-    /// The columns that a condition on rows reads; `None` where it cannot be one, which is reported, or nothing is known of it.
-    pub(super) fn condition(&mut self, path: &str, predicate: &str, stream: &Stream) -> Option<Vec<String>> {
+    /// The columns that a condition on rows reads; `None` where it cannot be one, which is reported, or nothing is known of it. `what` it
+    /// is called in messages.
+    pub(super) fn condition(&mut self, path: &str, what: &str, predicate: &str, stream: &Stream) -> Option<Vec<String>> {
         let typed = match stream.check(&self.compiler, predicate) {
             Ok(Checked::Known(typed)) => typed,
             Ok(Checked::Unknown) => return None,
@@ -41,7 +42,7 @@ impl Planner<'_> {
             }
         };
         if typed.ty != LogicalType::Boolean {
-            self.error(path, format!("the condition is {}, not BOOLEAN", typed.ty));
+            self.error(path, format!("{what} is {}, not BOOLEAN", typed.ty));
             return None;
         }
         Some(typed.columns)

@@ -6,26 +6,15 @@ use levada_common::keys::is_key_type;
 use levada_common::plan::{
     AggregateFunction, AggregateSpec, AssignSpec, DistinctSpec, OperatorKind, Partition, SideOutput, WindowSpec,
 };
-use levada_common::types::{Column, LogicalType, StreamSchema};
+use levada_common::types::{Column, StreamSchema};
 
 use super::aggregate::Arguments;
 use super::call::Call;
 use super::graph::{NewOperator, Planner};
-use super::stream::{Checked, Stream};
+use super::stream::Stream;
 use crate::library::{Argument, LibraryRequest};
 
 impl Planner<'_> {
-    /// Checks the condition of a call.
-    pub(super) fn check_condition(&mut self, path: &str, filter: &str, stream: &Stream) -> Option<()> {
-        match stream.check(&self.compiler, filter) {
-            Ok(Checked::Known(typed)) if typed.ty == LogicalType::Boolean => return Some(()),
-            Ok(Checked::Known(typed)) => self.error(path, format!("the condition of FILTER is {}, not BOOLEAN", typed.ty)),
-            Ok(Checked::Unknown) => {}
-            Err(reason) => self.error(path, reason),
-        }
-        None
-    }
-
     /// What a call asks of the library: its arguments, its order, and the column of its condition.
     pub(super) fn library_request(
         &mut self,

@@ -73,10 +73,11 @@ impl Planner<'_> {
             JoinSpec { kind: join.kind, left_keys, right_keys, scope, right: right.schema.clone(), columns: output.origins };
         let has_late = !matches!(spec.scope, JoinScope::Standing { .. });
         let event_time = event_time(&spec, &output.columns, &left);
-        let schema = StreamSchema { event_time, changelog: is_changelog(&spec, &left, &right), columns: output.columns };
+        let changes = changes(&spec, &left, &right);
+        let schema = StreamSchema { event_time, changelog: changes.is_some(), columns: output.columns };
         let mut joined = Stream {
             partitioned_by: partitioned_by(&spec),
-            changes: changes(&spec, &schema),
+            changes,
             windowed: is_windowed(&spec, &left),
             bounded: left.bounded && right.bounded,
             unknown: output.unknown,
@@ -352,19 +353,16 @@ fn partitioned_by(spec: &JoinSpec) -> Option<Vec<String>> {
     (!spec.kind.keeps_right() || spec.left_keys == spec.right_keys).then(|| spec.left_keys.clone())
 }
 
-/// Whether something can be taken back: a row that met none, or what a changelog takes back.
-fn is_changelog(spec: &JoinSpec, left: &Stream, right: &Stream) -> bool {
-    let takes_back = left.schema.changelog || right.schema.changelog;
-    matches!(spec.scope, JoinScope::Standing { .. }) && (takes_back || spec.kind.keeps_left() || spec.kind.keeps_right())
-}
-
-/// How the output's changes are matched. They have a key of their own where each left row goes out once at most.
-fn changes(spec: &JoinSpec, output: &StreamSchema) -> Option<Changelog> {
+/// How the output's changes are matched, where something can be taken back: a row that met none, or what a changelog takes back. They
+/// have a key of their own where each left row goes out once at most.
+fn changes(spec: &JoinSpec, left: &Stream, right: &Stream) -> Option<Changelog> {
     let JoinScope::Standing { left_unique, right_unique, .. } = &spec.scope else { return None };
+    if !(left.schema.changelog || right.schema.changelog || spec.kind.keeps_left() || spec.kind.keeps_right()) {
+        return None;
+    }
     let is_single = right_unique.as_ref().is_some_and(|unique| unique.iter().all(|name| spec.right_keys.contains(name)));
     let key = left_unique.as_ref().filter(|_| !spec.kind.keeps_right() && (is_single || !spec.kind.gives_pairs()));
-    let unique = key.is_some();
-    output.changelog.then(|| Changelog { key: key.unwrap_or(&spec.left_keys).clone(), full: true, unique })
+    Some(Changelog { key: key.unwrap_or(&spec.left_keys).clone(), full: true, unique: key.is_some() })
 }
 
 /// Whether the output's `window_start` and `window_end` are those of a window.

@@ -14,7 +14,9 @@ impl Planner<'_> {
         let errors = self.errors.0.len();
         let (mut uses, mut parts_updates) = (Vec::new(), false);
         for (output, sql) in branches {
-            if let Some(columns) = sql.as_ref().and_then(|sql| self.condition(&format!("{path}.{output}"), sql, stream)) {
+            if let Some(columns) =
+                sql.as_ref().and_then(|sql| self.condition(&format!("{path}.{output}"), "the condition", sql, stream))
+            {
                 let parts = stream.changes.as_ref().is_some_and(|changes| may_part(changes, &columns));
                 if parts && let Err(reason) = self.ask_for_replaced(stream) {
                     self.error(format!("{path}.{output}"), reason);
