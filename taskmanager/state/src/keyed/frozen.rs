@@ -1,7 +1,7 @@
 //! A table's side of its snapshots: *save before first change*, and a cursor for the rest.
 //!
-//! Before a row changes for the first time after a barrier, what stood in it is moved (or, where it changes in place, copied)
-//! into a typed buffer; the buffer leaves as columns when it is full, when keys are to be forgotten, and at the end. A list is
+//! Before a row changes for the first time after a barrier, what stood in it goes into the next piece, a list into a buffer; both
+//! leave when they are full, when keys are to be forgotten, and at the end. A list is
 //! never copied because it grows: its length at the barrier is noted, and what stood there then still stands there. A list of
 //! any length leaves in pieces of bounded size. Must never know where pieces go.
 
@@ -22,15 +22,20 @@ use super::table::Table;
 const LOOKS_PER_ITEM: usize = 8;
 
 /// What a running snapshot still has to save, and what it has saved.
-pub(crate) struct Frozen<M, C> {
+pub(crate) struct Frozen<M: StateType, C: Cell> {
     rows: FrozenRows,
     /// Number of the barrier, from 1.
     epoch: u32,
     sink: Option<Sink>,
     /// What goes to the cold store, until it is taken.
     outbox: Vec<Change>,
+    /// What stood in rows that have changed.
+    values: Option<Values<M, C::Item>>,
+    /// Lists that stood in rows that have changed.
     saved: Vec<Saved<M, C>>,
     saved_bytes: usize,
+    /// Rows that were saved before they changed since the cursor went on.
+    since_cursor: usize,
     /// A list of which only a part has left.
     partial: Option<(u32, Span)>,
     /// What was touched at this time or before had expired at the barrier.
@@ -45,7 +50,13 @@ enum Sink {
     Store,
 }
 
-/// A row as it was at the barrier.
+/// Values as they were at the barrier, and which rows had none any more.
+struct Values<M: StateType, T: StateType> {
+    piece: PieceBuilder<M, T>,
+    gone: AddressBuilder<M>,
+}
+
+/// A list as it was at the barrier.
 struct Saved<M, C> {
     key: u32,
     namespace: Option<Namespace>,
@@ -66,22 +77,24 @@ struct Span {
     clears: bool,
 }
 
-impl<M, C> Default for Frozen<M, C> {
+impl<M: StateType, C: Cell> Default for Frozen<M, C> {
     fn default() -> Self {
         Self {
             rows: FrozenRows::new(),
             epoch: 0,
             sink: None,
             outbox: Vec::new(),
+            values: None,
             saved: Vec::new(),
             saved_bytes: 0,
+            since_cursor: 0,
             partial: None,
             expired_up_to: None,
         }
     }
 }
 
-impl<M, C> Frozen<M, C> {
+impl<M: StateType, C: Cell> Frozen<M, C> {
     /// Whether a snapshot is running.
     #[inline]
     pub(super) fn is_running(&self) -> bool {
@@ -107,11 +120,12 @@ impl<M, C> Frozen<M, C> {
 
     /// Rows that wait in the buffer; their keys are known by id only.
     pub(super) fn saved_len(&self) -> usize {
-        self.saved.len()
+        self.saved.len() + self.values.as_ref().map_or(0, |values| values.piece.len() + values.gone.len())
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.rows.memory_bytes() + self.saved.capacity() * size_of::<Saved<M, C>>() + self.saved_bytes
+        let values = self.values.as_ref().map_or(0, |values| values.piece.bytes());
+        self.rows.memory_bytes() + self.saved.capacity() * size_of::<Saved<M, C>>() + self.saved_bytes + values
     }
 
     /// What was sent to the store since the last call.
@@ -124,8 +138,10 @@ impl<M, C> Frozen<M, C> {
     }
 
     fn end(&mut self) -> Option<Sink> {
+        self.values = None;
         self.saved = Vec::new();
         self.saved_bytes = 0;
+        self.since_cursor = 0;
         self.partial = None;
         self.sink.take()
     }
@@ -165,12 +181,15 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         frozen.expired_up_to = expired_up_to;
     }
 
-    /// Saves about `items` further items, none while the background has enough to do; answers whether more remain.
+    /// Saves about `items` further items, less those that were saved before they changed since the last call, and none while the
+    /// background has enough to do; answers whether more remain.
     pub(super) fn advance(&mut self, keys: &KeyIndex, items: usize) -> Result<bool, TypeError> {
+        let items = items.saturating_sub(std::mem::take(&mut self.frozen.since_cursor));
         match &self.frozen.sink {
             None => return Ok(false),
             Some(Sink::Pieces(sender)) if sender.is_abandoned() => self.abandon(),
             Some(Sink::Pieces(sender)) if sender.is_full() => return Ok(true),
+            Some(_) if items == 0 => return Ok(true),
             Some(_) => self.save_next(keys, items)?,
         }
         Ok(self.frozen.is_running())
@@ -184,7 +203,13 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     /// Sends what was saved before it changed.
     pub(super) fn flush_saved(&mut self, keys: &KeyIndex) -> Result<(), TypeError> {
+        if let Some(Values { piece, gone }) = self.frozen.values.take() {
+            self.send(piece, gone, keys)?;
+        }
         let saved = std::mem::take(&mut self.frozen.saved);
+        if saved.is_empty() {
+            return Ok(());
+        }
         self.frozen.saved_bytes = 0;
         let (mut piece, mut gone) = (self.piece(), AddressBuilder::new());
         for Saved { key, namespace, map_key, cell, mut span, stamp } in saved {
@@ -204,10 +229,11 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     /// The row has changed from `old` to what it is now.
     #[cold]
     pub(super) fn save_old(&mut self, row: u32, old: C) {
-        let Some(span) = self.take_span(row, &old) else { return };
-        if span.is_empty() && !span.clears {
-            return;
+        if !C::IS_LIST {
+            return self.save_value(row, &old);
         }
+        let Some(span) = self.take_span(row, &old).filter(|span| span.says_something()) else { return };
+        self.frozen.since_cursor += 1;
         let stamp = self.stamp_of(row);
         let map_key = self.index.map_key(row).clone();
         self.frozen.saved_bytes += old.heap_bytes() + if I::MapKey::ON_HEAP { map_key.heap_bytes() } else { 0 };
@@ -218,13 +244,33 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     /// The row is about to change in place.
     #[cold]
     pub(super) fn save_copy(&mut self, row: u32) {
-        if self.frozen.needs(row) {
+        if self.frozen.needs(row) && !C::IS_LIST {
+            let value = std::mem::replace(&mut self.cells[row as usize], C::empty());
+            self.save_value(row, &value);
+            self.cells[row as usize] = value;
+        } else if self.frozen.needs(row) {
             let copy = self.cells[row as usize].clone();
             self.save_old(row, copy);
             if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST && self.frozen.is_of_store()) {
                 cold.list(row).copied();
             }
         }
+    }
+
+    /// Puts the one item that was there at the barrier, or that there was none, into the next piece.
+    fn save_value(&mut self, row: u32, value: &C) {
+        let Some(span) = self.take_span(row, value).filter(|span| span.says_something()) else { return };
+        self.frozen.since_cursor += 1;
+        let stamp = self.stamp_of(row);
+        let mut values = self.frozen.values.take().unwrap_or_else(|| Values { piece: self.piece(), gone: AddressBuilder::new() });
+        let owner = Owner { key: self.index.key(row), namespace: self.index.namespace(row), map_key: self.index.map_key(row) };
+        if span.clears {
+            values.gone.push(&owner);
+        }
+        for item in &value.items()[span.from..span.to.max(span.from)] {
+            values.piece.push(&owner, 0, item, stamp);
+        }
+        self.frozen.values = Some(values);
     }
 
     /// Counts the row as saved; answers what of its cell still has to leave.
@@ -349,6 +395,11 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 }
 
 impl Span {
+    /// Whether there is anything to save.
+    fn says_something(&self) -> bool {
+        !self.is_empty() || self.clears
+    }
+
     fn is_empty(self) -> bool {
         self.from >= self.to
     }

@@ -81,6 +81,11 @@ impl<M: StateType, T: StateType> PieceBuilder<M, T> {
         self.bytes += if T::ON_HEAP { item.heap_bytes() } else { size_of::<T>() };
     }
 
+    /// Bytes of their values.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Items so far.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
