@@ -32,6 +32,16 @@ pub(crate) struct BadRecords {
     metrics: Option<Arc<NodeMetrics>>,
 }
 
+/// Rows for which everything could be computed.
+pub(crate) struct Marked {
+    /// They alone, perhaps none.
+    pub(crate) rows: RecordBatch,
+    /// A column of their length for each expression.
+    pub(crate) columns: Vec<ArrayRef>,
+    /// Which of the rows there were are among them, where some are not.
+    pub(crate) good: Option<Vec<bool>>,
+}
+
 impl BadRecords {
     /// Of the operator of `spec`.
     pub(crate) fn new(spec: &OperatorSpec) -> Self {
@@ -84,18 +94,14 @@ impl BadRecords {
         batch: RecordBatch,
         expressions: &[Arc<dyn Expression>],
     ) -> Result<(RecordBatch, Vec<ArrayRef>), EngineError> {
-        let (batch, columns, _) = self.evaluate_marked(batch, expressions)?;
+        let Marked { rows: batch, columns, .. } = self.evaluate_marked(batch, expressions)?;
         Ok((batch, columns))
     }
 
     /// The same, and which rows are among the good ones, where some are not.
-    pub(crate) fn evaluate_marked(
-        &self,
-        batch: RecordBatch,
-        expressions: &[Arc<dyn Expression>],
-    ) -> Result<(RecordBatch, Vec<ArrayRef>, Option<Vec<bool>>), EngineError> {
+    pub(crate) fn evaluate_marked(&self, batch: RecordBatch, expressions: &[Arc<dyn Expression>]) -> Result<Marked, EngineError> {
         match evaluate_all(&batch, expressions) {
-            Ok(columns) => Ok((batch, columns, None)),
+            Ok(columns) => Ok(Marked { rows: batch, columns, good: None }),
             Err(reason) => {
                 let mut good = vec![true; batch.num_rows()];
                 self.halve(&batch, 0..batch.num_rows(), reason, expressions, &mut good)?;
@@ -103,7 +109,7 @@ impl BadRecords {
                 let columns = evaluate_all(&batch, expressions).map_err(|reason| {
                     self.broken(format!("an expression fails on rows that it could compute one by one: {reason}"))
                 })?;
-                Ok((batch, columns, Some(good)))
+                Ok(Marked { rows: batch, columns, good: Some(good) })
             }
         }
     }

@@ -13,7 +13,7 @@ use levada_common::types::LogicalType;
 use crate::error::EngineError;
 use crate::expr::{Expression, ExpressionCompiler};
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::bad_records::BadRecords;
+use crate::operators::bad_records::{BadRecords, Marked};
 use crate::operators::updates::part_updates;
 
 /// `where` and `having`.
@@ -41,7 +41,7 @@ pub(crate) fn build(
 impl Filter {
     /// Takes changes, one row of which may pass without the other.
     fn part(&mut self, batch: RecordBatch) -> Result<(), EngineError> {
-        let (_, columns, good) = self.bad.evaluate_marked(batch.clone(), &self.predicate)?;
+        let Marked { columns, good, .. } = self.bad.evaluate_marked(batch.clone(), &self.predicate)?;
         let mask = of_all(columns[0].as_boolean(), good);
         if mask.true_count() > 0 {
             let passes = |row: usize| mask.is_valid(row) && mask.value(row);

@@ -14,7 +14,7 @@ use levada_common::types::LogicalType;
 use crate::error::EngineError;
 use crate::expr::{Expression, ExpressionCompiler};
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::bad_records::BadRecords;
+use crate::operators::bad_records::{BadRecords, Marked};
 use crate::operators::updates::part_updates;
 
 /// Where a row goes that no condition could be computed of.
@@ -75,7 +75,7 @@ impl Split {
                 rows.iter().for_each(|row| self.places[*row as usize] = at as u32);
                 break;
             };
-            let (good, columns, marks) = self.bad.evaluate_marked(rest, predicate)?;
+            let Marked { rows: good, columns, good: marks } = self.bad.evaluate_marked(rest, predicate)?;
             if let Some(marks) = marks {
                 let mut marks = marks.into_iter();
                 rows.retain(|row| {

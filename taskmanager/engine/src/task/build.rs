@@ -169,7 +169,7 @@ impl Builder<'_> {
             let first = self.vertex.operators.first();
             let restored = first.map_or(&[][..], |first| self.restored(&first.uid));
             let head = GateHead::new(gate.with_roles(roles), first, restored, &self.env.heap_budget)?;
-            return Ok(Head::Gate(head));
+            return Ok(Head::Gate(Box::new(head)));
         };
         self.source(spec)
     }

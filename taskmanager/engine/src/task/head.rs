@@ -24,7 +24,7 @@ pub(crate) enum Head {
     /// It reads a source.
     Source(SourceHead),
     /// It reads channels.
-    Gate(GateHead),
+    Gate(Box<GateHead>),
 }
 
 /// A source, its counters, its silence.
@@ -103,9 +103,9 @@ impl Head {
                 metrics.idle.store(head.silence.as_ref().is_some_and(Silence::is_idle), Ordering::Relaxed);
                 metrics.paused.store(head.is_paused(), Ordering::Relaxed);
             }
-            Self::Gate(GateHead { gate, .. }) => {
-                metrics.waiting.store(gate.is_waiting(), Ordering::Relaxed);
-                let holder = gate.holder().and_then(|holder| u32::try_from(holder).ok());
+            Self::Gate(head) => {
+                metrics.waiting.store(head.gate.is_waiting(), Ordering::Relaxed);
+                let holder = head.gate.holder().and_then(|holder| u32::try_from(holder).ok());
                 metrics.held_back_by.store(holder.unwrap_or(TaskMetrics::NO_CHANNEL), Ordering::Relaxed);
             }
         }
