@@ -199,7 +199,7 @@ impl Builder<'_> {
         let splits = SplitSilences::new(watermark.and_then(|watermark| watermark.idleness_ms));
         let pace = watermark.and_then(|watermark| watermark.align.as_ref()).map(|_| Pace::new());
         let count = self.row_count(&spec.uid, 0)?;
-        Ok(Head::Source(SourceHead {
+        Ok(Head::Source(Box::new(SourceHead {
             source,
             uid: spec.uid.clone(),
             count,
@@ -209,7 +209,7 @@ impl Builder<'_> {
             pace,
             held: None,
             ended: false,
-        }))
+        })))
     }
 
     /// Nodes of the vertex by place: source, operators, sink.

@@ -22,7 +22,7 @@ use crate::task::split_silence::SplitSilences;
 /// The head of a task.
 pub(crate) enum Head {
     /// It reads a source.
-    Source(SourceHead),
+    Source(Box<SourceHead>),
     /// It reads channels.
     Gate(Box<GateHead>),
 }
@@ -84,14 +84,18 @@ impl Head {
 
     /// The source's time has come to `watermark`.
     pub(crate) fn reached(&mut self, watermark: Watermark) {
-        if let Self::Source(SourceHead { pace: Some(pace), .. }) = self {
+        if let Self::Source(head) = self
+            && let Some(pace) = &mut head.pace
+        {
             pace.reached(watermark);
         }
     }
 
     /// The source may go as far as `limit`.
     pub(crate) fn limit(&mut self, limit: Watermark) {
-        if let Self::Source(SourceHead { pace: Some(pace), .. }) = self {
+        if let Self::Source(head) = self
+            && let Some(pace) = &mut head.pace
+        {
             pace.limit(limit);
         }
     }
@@ -128,7 +132,7 @@ impl Head {
 
     /// Whether a checkpoint may enter the task here, by RPC: at a source, all of whose rows that were read have gone on.
     pub(crate) fn takes_barrier(&self) -> bool {
-        matches!(self, Self::Source(SourceHead { held: None, .. }))
+        matches!(self, Self::Source(head) if head.held.is_none())
     }
 
     /// The source's positions, or the rows that were read and wait.
