@@ -30,11 +30,11 @@ sinks:
 
 fn lookup(plan: &Plan) -> &JoinSpec {
     let operators = plan.vertices.iter().flat_map(|vertex| &vertex.operators);
-    let joins = operators.filter_map(|operator| match &operator.kind {
+    let mut joins = operators.filter_map(|operator| match &operator.kind {
         OperatorKind::Join(join) => Some(join),
         _ => None,
     });
-    joins.last().expect("it has a join")
+    joins.next_back().expect("it has a join")
 }
 
 #[test]
