@@ -26,6 +26,9 @@ pub const WAITING: &str = "waiting";
 /// Name of how far processing time had come in a window that goes by it.
 pub const PROCESSING_TIME: &str = "processing_time";
 
+/// Name of how far rows that wait are numbered: kept where a store tells them apart by it.
+pub const ROW_NUMBERS: &str = "row_numbers";
+
 /// Name of where each key's sessions are: kept by a store only, which finds by it the sessions of a batch's keys.
 pub const SESSION_BOUNDS: &str = "session_bounds";
 
@@ -119,10 +122,7 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
         OperatorKind::Process(spec) if spec.window.is_some() => {
             let states = spec.window_states(&operator.input).into_iter().chain(spec.window_key_states());
-            states
-                .map(|state| (state.name, state.kind, state.schema))
-                .chain([(WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default())])
-                .collect()
+            states.map(|state| (state.name, state.kind, state.schema)).chain(of_waiting()).collect()
         }
         OperatorKind::Process(spec) => {
             let watermark = (ProcessSpec::WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());
@@ -144,11 +144,17 @@ fn of_join(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, 
         let state = spec.state(side, input);
         (state.name, state.kind, state.schema)
     });
-    let watermark = (WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());
     match spec.scope {
-        JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => vec![left, right, watermark],
+        JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => {
+            [left, right].into_iter().chain(of_waiting()).collect()
+        }
         JoinScope::Standing { .. } | JoinScope::Lookup { .. } => vec![left, right],
     }
+}
+
+/// What an operator has beside rows that wait.
+fn of_waiting() -> [(String, StateKind, StateSchema); 2] {
+    [WATERMARK, ROW_NUMBERS].map(|name| (name.into(), StateKind::OperatorUnion, StateSchema::default()))
 }
 
 fn of_lookup(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {

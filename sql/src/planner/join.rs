@@ -294,11 +294,6 @@ impl Planner<'_> {
         [left, right]: [Stream; 2],
         wanted: Option<u32>,
     ) {
-        if !matches!(spec.scope, JoinScope::Standing { .. }) {
-            let what = "a join in windows or intervals keeps the rows that wait on the heap and writes them whole at each \
-                        checkpoint, also with state backend rocksdb";
-            self.warn_with_rocksdb(node, what);
-        }
         let parallelism = wanted.unwrap_or(self.settings.parallelism);
         let link = |stream: &Stream, keys: &[String]| (stream.stage, stream.by_key(keys, parallelism));
         let inputs = vec![link(&left, &spec.left_keys), link(&right, &spec.right_keys)];

@@ -88,10 +88,10 @@ impl Planner<'_> {
         let planned = ProcessWindow { window, evict, firing: node.firing, trigger, evictor };
         if planned.is_by_key() {
             self.warn_overlap(node, &planned.window, "each of them gives its rows by itself");
+            let what = "the rows of sessions, and of windows with `trigger`, `evict` by a function or late rows, are kept on the heap for a \
+                        function and written whole at each checkpoint, also with state backend rocksdb";
+            self.warn_with_rocksdb(node, what);
         }
-        let what = "the rows of windows for a function are kept on the heap and written whole at each checkpoint, also with state \
-                    backend rocksdb";
-        self.warn_with_rocksdb(node, what);
         Some(planned)
     }
 

@@ -14,8 +14,9 @@ use levada_common::fault::Failure;
 use levada_common::ids::TaskId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::BackendKind;
+use levada_common::state_schema::StateSchema;
 use levada_common::storage::{ScratchFile, Storage, retried};
-use levada_engine::operators::keeps_in_store;
+use levada_engine::operators::{keeps_in_store, stored_schema};
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::{DecodeError, Layout, TRAILER_BYTES, WantedRows, footer_range};
 use levada_state_rocksdb::TaskDatabases;
@@ -46,13 +47,17 @@ impl Restorer {
         databases: &Arc<TaskDatabases>,
     ) -> Result<(), Failure> {
         let range = (key_groups(&self.plan, task, StateKind::Keyed), self.plan.max_parallelism);
+        let operators = &self.plan.vertex(task.vertex).operators;
         for state in states {
+            let operator = operators.iter().find(|operator| operator.uid == state.uid);
+            let schema =
+                operator.map_or_else(|| Arc::clone(&state.schema), |operator| stored_schema(&operator.kind, &state.schema));
             let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
             let started = Instant::now();
             let file = self.fetch_file(&state, databases).await?;
             let (bytes, databases) = (file.length(), Arc::clone(databases));
             let (uid, name) = (state.uid.clone(), state.name.clone());
-            let entries = blocking(move || put(&state, &file, range, &databases)).await?;
+            let entries = blocking(move || put(&state, &schema, &file, range, &databases)).await?;
             let took_ms = started.elapsed().as_millis() as u64;
             tracing::info!(operator = %uid, state = name, bytes, entries, took_ms, "a state was put into a database");
         }
@@ -99,12 +104,13 @@ async fn read_part(
 /// Puts the rows of a verified file that belong to these groups into the operator's database.
 fn put(
     state: &RestoreState,
+    schema: &Arc<StateSchema>,
     file: &ScratchFile,
     (groups, max_parallelism): (KeyGroupRange, u32),
     databases: &TaskDatabases,
 ) -> Result<u64, Failure> {
     let mut rows = FileRows::open(state, file, groups, max_parallelism)?;
-    databases.put_rows(&state.uid, &state.name, &state.schema, || rows.next_batch())
+    databases.put_rows(&state.uid, &state.name, schema, || rows.next_batch())
 }
 
 /// The rows of a file, batch by batch.

@@ -111,6 +111,12 @@ impl HarnessRun {
         batches.into_iter().try_for_each(|batch| self.spread(1, &places, batch))
     }
 
+    /// The counters of all instances together.
+    #[cfg(test)]
+    pub(crate) fn metrics(&self) -> &NodeMetrics {
+        &self.metrics
+    }
+
     fn no_input(&self, input: &'static str) -> HarnessError {
         HarnessError::NoInput { function: self.harness.function.declaration().name.clone(), input }
     }

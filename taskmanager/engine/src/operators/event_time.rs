@@ -36,7 +36,7 @@ pub(super) fn restored_time(uid: &Uid, name: &str, restored: &mut Vec<RestoredSt
         let time: i64 = entry.parse().map_err(|_| EngineError::Restore {
             uid: uid.clone(),
             state: name.into(),
-            reason: format!("\"{entry}\" is not a time in milliseconds"),
+            reason: format!("\"{entry}\" is not a whole number"),
         })?;
         reached = reached.max(time);
     }

@@ -20,7 +20,10 @@ mod waiting;
 mod watermark;
 mod window;
 
+use std::sync::Arc;
+
 use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec};
+use levada_common::state_schema::StateSchema;
 
 use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
@@ -32,12 +35,30 @@ use crate::operator::Operator;
 pub fn keeps_in_store(kind: &OperatorKind, state: &str) -> bool {
     match kind {
         OperatorKind::Aggregate(aggregate) => aggregate::keeps_in_store(aggregate, state),
+        _ if waits_in_panes(kind) => true,
         OperatorKind::Join(join) => matches!(join.scope, JoinScope::Standing { .. }),
         OperatorKind::Top(top) => top.window.is_none(),
         OperatorKind::Process(process) => {
             let mut states = process.function.states.iter();
             states.any(|declared| declared.kind.is_keyed() && declared.name == state)
         }
+        _ => false,
+    }
+}
+
+/// What such an operator's store has of a keyed state with this schema, which `keeps_in_store` says it keeps there: rows that wait
+/// stand in panes, of which the state itself knows nothing.
+pub fn stored_schema(kind: &OperatorKind, schema: &Arc<StateSchema>) -> Arc<StateSchema> {
+    if waits_in_panes(kind) { waiting::stored_schema(schema) } else { Arc::clone(schema) }
+}
+
+/// Whether rows of such an operator wait in panes of time: they are all its keyed state.
+fn waits_in_panes(kind: &OperatorKind) -> bool {
+    match kind {
+        OperatorKind::Join(join) => {
+            matches!(join.scope, JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. })
+        }
+        OperatorKind::Process(process) => process.window.as_ref().is_some_and(|window| !window.is_by_key()),
         _ => false,
     }
 }

@@ -6,7 +6,7 @@ use levada_common::function::{FunctionDeclaration, FunctionKind};
 use levada_common::types::LogicalType;
 use levada_engine::function::{
     BroadcastProcessFunction, FiredTimers, FlatMapContext, FlatMapFunction, FunctionContext, FunctionError, Functions,
-    KeyedContext, Output, RegisteredFunction, Rows,
+    KeyedContext, Output, RegisteredFunction, Rows, WindowFunction, WindowGroup,
 };
 use levada_state::descriptor::{
     AggregateFunction, AggregatingState, AggregatingStateDescriptor, BindError, Binder, BroadcastState, BroadcastStateDescriptor,
@@ -23,6 +23,9 @@ pub const EVERYTHING: &str = "everything";
 
 /// Has lists and variables of its own.
 pub const LISTS: &str = "lists";
+
+/// Gets the rows of windows that overlap.
+pub const GATHERED: &str = "gathered";
 
 /// How long a remark lives, in milliseconds of processing time.
 const REMARK_MS: u64 = 5_000;
@@ -47,9 +50,14 @@ pub fn functions() -> Functions {
         .input("v", LogicalType::Int64)
         .output("what", LogicalType::String)
         .output("v", LogicalType::Int64);
+    let gathered = FunctionDeclaration::new(GATHERED, FunctionKind::Window)
+        .input("v", LogicalType::Int64)
+        .input("t", LogicalType::Int64)
+        .output("values", LogicalType::String);
     let registered = [
         RegisteredFunction::broadcast_process(everything, |_| Ok(Everything)),
         RegisteredFunction::flat_map(lists, |_| Ok(Lists { rows: 0 })),
+        RegisteredFunction::window(gathered, |_| Ok(Gathered)),
     ];
     let registered = registered.map(|function| function.expect("its declaration fits it"));
     registered
@@ -57,6 +65,17 @@ pub fn functions() -> Functions {
         .chain(super::clocks::registered())
         .map(|function| (function.declaration().name.clone(), function))
         .collect()
+}
+
+/// Says which values a window has of a key.
+struct Gathered;
+
+impl WindowFunction for Gathered {
+    fn process(&mut self, _group: WindowGroup<'_>, rows: Rows<'_>, out: &mut Output) -> Result<(), FunctionError> {
+        let mut values = rows.column::<i64>("v")?.values().to_vec();
+        values.sort_unstable();
+        out.push((values.iter().map(i64::to_string).collect::<Vec<_>>().join("+").as_str(),))
+    }
 }
 
 /// A keyed state of every type, timers, and what is broadcast.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use levada_common::ids::Uid;
 use levada_common::plan::{
     AggregateCall, AggregateFunction as Call, AggregatePhase, AggregateSpec, BadRecordPolicy, JoinColumn, JoinKind, JoinScope,
-    JoinSpec, OperatorKind, OperatorSpec, OrderSpec, ProcessSpec, SessionGap, TopSpec, WindowSpec, WindowTime,
+    JoinSpec, OperatorKind, OperatorSpec, OrderSpec, ProcessSpec, ProcessWindow, SessionGap, TopSpec, WindowSpec, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
-use super::functions::{EVERYTHING, LISTS, functions};
+use super::functions::{EVERYTHING, GATHERED, LISTS, functions};
 
 /// Milliseconds of a tumbling window.
 pub const WINDOW_MS: i64 = 200;
@@ -37,6 +37,7 @@ pub fn specs() -> Vec<OperatorSpec> {
     vec![
         function(EVERYTHING, EVERYTHING, &["k"], Some(rates())),
         function(LISTS, LISTS, &[], None),
+        windowed(GATHERED, WindowSpec::Sliding { size_ms: 300, slide_ms: 100, offset_ms: 30 }),
         aggregate("running", WindowSpec::Running),
         aggregate("global", WindowSpec::Global),
         aggregate("panes", WindowSpec::Tumbling { size_ms: WINDOW_MS, offset_ms: 0 }),
@@ -72,6 +73,17 @@ pub fn function(uid: &str, name: &str, keys: &[&str], broadcast: Option<StreamSc
     let keys = keys.iter().map(|key| input().column(key).expect("a column").clone()).collect();
     let process = ProcessSpec { function, options: Default::default(), keys, broadcast, second: None, window: None };
     spec(uid, OperatorKind::Process(Box::new(process)), output)
+}
+
+/// The operator `name` that hands the function of this name the rows of each key in these windows.
+fn windowed(name: &str, window: WindowSpec) -> OperatorSpec {
+    let spec = function(name, name, &["k"], None);
+    let OperatorKind::Process(process) = spec.kind else { panic!("it is a function") };
+    let times = ["window_start", "window_end", "window_time"].map(|name| Column::new(name, LogicalType::Timestamp, false));
+    let columns = process.keys.iter().cloned().chain(times).chain(process.function.outputs.iter().cloned()).collect();
+    let process = ProcessSpec { window: Some(ProcessWindow::once(window, None)), ..*process };
+    let output = StreamSchema { event_time: Some("window_time".into()), ..StreamSchema::append(columns) };
+    OperatorSpec { kind: OperatorKind::Process(Box::new(process)), output, ..spec }
 }
 
 /// The largest value first.

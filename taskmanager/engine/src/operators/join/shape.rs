@@ -12,7 +12,7 @@ use levada_common::plan::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, O
 
 use crate::error::EngineError;
 use crate::operators::rows::Part;
-use crate::operators::waiting::{Meets, Side, SidePlan};
+use crate::operators::waiting::{Meets, Side, SidePlan, WaitingOwner};
 use crate::operators::window::{self, Grid, Window};
 
 /// Where a column of the output comes from.
@@ -163,5 +163,23 @@ impl Shape {
     /// A rule of the engine's own was broken.
     pub(super) fn invariant(&self, message: impl Into<String>) -> EngineError {
         EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
+    }
+}
+
+impl WaitingOwner for Shape {
+    fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    fn sides(&self) -> &[Side] {
+        &self.sides
+    }
+
+    fn remedy(&self) -> &'static str {
+        self.remedy
+    }
+
+    fn kernel(&self, source: ArrowError) -> EngineError {
+        Self::kernel(self, source)
     }
 }

@@ -3,28 +3,25 @@
 //! Left rows are only kept; the right side is indexed as it comes, so that firing is a probe of its index by the left chunks, from
 //! a cursor. For kinds that give left rows only, the right side keeps a row for each key.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, BooleanArray};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{JoinKind, JoinSide};
 use levada_common::time::Watermark;
 use levada_state::key_index::ABSENT;
-use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use super::indexed::IndexedRows;
 use super::shape::Shape;
-use super::state;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::event_time::watermark_part;
 use crate::operators::late::LateRows;
 use crate::operators::rows::{Marks, NO_ROW, Part, RowBuffer};
-use crate::operators::waiting;
+use crate::operators::waiting::{Panes, Place, ReadRows, Reading, Waiting};
 use crate::operators::window::{Split, Window};
 
 /// A join in event-time windows.
@@ -33,108 +30,159 @@ use crate::operators::window::{Split, Window};
 /// and counted, or given beside the result where that is read.
 pub(super) struct WindowJoin {
     shape: Arc<Shape>,
-    panes: BTreeMap<Window, Pane>,
-    firing: VecDeque<Firing>,
+    panes: Panes<WindowRows>,
+    /// The window that is read, and what goes out of it.
+    reading: Option<(Window, Reading<WindowRows>)>,
+    firing: Option<Firing>,
     watermark: i64,
+    /// The watermark at which windows fire: it begins anew with the sources' time.
+    fires_at: i64,
     /// By side.
     late: [LateRows; 2],
-    running: Option<(OperatorContext, HeapShare)>,
+    context: Option<OperatorContext>,
 }
 
-/// The rows of one window.
-struct Pane {
-    left: RowBuffer,
-    right: IndexedRows,
+/// The rows of one side of a window.
+enum WindowRows {
+    Left(RowBuffer),
+    Right(IndexedRows),
 }
 
-impl Pane {
-    fn new(shape: &Shape) -> Self {
-        Self { left: RowBuffer::default(), right: IndexedRows::new(&shape.sides[1].key_types) }
-    }
+impl Waiting for WindowRows {
+    type Owner = Shape;
 
-    /// Takes rows of a side.
-    fn push(&mut self, shape: &Shape, side: usize, columns: &[ArrayRef]) -> Result<(), ArrowError> {
-        if side == JoinSide::Left as usize {
-            return self.left.push(columns);
+    const OLDEST_LEAVE: bool = false;
+
+    fn new(shape: &Shape, side: usize) -> Self {
+        match JoinSide::ALL[side] {
+            JoinSide::Left => Self::Left(RowBuffer::default()),
+            JoinSide::Right => Self::Right(IndexedRows::new(&shape.sides[side].key_types)),
         }
-        let keys = shape.sides[side].keys(columns);
-        if shape.kind.gives_pairs() { self.right.push(&keys, columns) } else { self.right.push_new_keys(&keys, columns) }
     }
 
-    fn memory_bytes(&self) -> [usize; 2] {
-        [self.left.memory_bytes(), self.right.memory_bytes()]
+    fn push(&mut self, shape: &Shape, side: usize, columns: &[ArrayRef], _: Option<&BooleanArray>) -> Result<(), ArrowError> {
+        match self {
+            Self::Left(rows) => rows.push(columns),
+            Self::Right(rows) if shape.kind.gives_pairs() => rows.push(&shape.sides[side].keys(columns), columns),
+            Self::Right(rows) => rows.push_new_keys(&shape.sides[side].keys(columns), columns),
+        }
     }
+
+    fn rows(&self) -> &RowBuffer {
+        match self {
+            Self::Left(rows) => rows,
+            Self::Right(rows) => &rows.rows,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Left(rows) => rows.memory_bytes(),
+            Self::Right(rows) => rows.memory_bytes(),
+        }
+    }
+}
+
+/// Takes rows of a side into the panes of their windows; answers which are late at this watermark.
+fn take_in(
+    shape: &Shape,
+    panes: &mut Panes<WindowRows>,
+    watermark: i64,
+    (side, batch): (usize, &RecordBatch),
+) -> Result<Vec<Split>, EngineError> {
+    let windows = shape.sides[side].windows.as_ref().ok_or_else(|| shape.invariant("the join is in no window"))?;
+    let mut late = Vec::new();
+    for (window, split) in windows.split(batch).map_err(|reason| shape.invariant(reason))? {
+        if window.has_fired(watermark) {
+            late.push(split);
+            continue;
+        }
+        let columns = split.columns(batch.columns()).map_err(|source| shape.kernel(source))?;
+        panes.push(shape, (window, side), &columns, None)?;
+    }
+    Ok(late)
 }
 
 impl WindowJoin {
     pub(super) fn new(shape: Arc<Shape>, late: [LateRows; 2]) -> Self {
-        Self { shape, panes: BTreeMap::new(), firing: VecDeque::new(), watermark: i64::MIN, late, running: None }
+        let (reading, firing) = (None, None);
+        Self { shape, panes: Panes::new(), reading, firing, watermark: i64::MIN, fires_at: i64::MIN, late, context: None }
     }
 
-    /// Takes rows of a side into the panes of their windows; answers which are late.
-    fn take_in(&mut self, side: usize, batch: &RecordBatch) -> Result<Vec<Split>, EngineError> {
+    /// The next window that fires.
+    fn due(&self) -> Option<Window> {
+        self.panes.first().filter(|window| window.has_fired(self.fires_at))
+    }
+
+    /// Begins with the next rows that go out, of the window that is read or of the next one; whether there are some.
+    fn fire_next(&mut self) -> Result<bool, EngineError> {
         let shape = Arc::clone(&self.shape);
-        let windows = shape.sides[side].windows.as_ref().ok_or_else(|| shape.invariant("the join is in no window"))?;
-        let mut late = Vec::new();
-        for (window, split) in windows.split(batch).map_err(|reason| shape.invariant(reason))? {
-            if window.has_fired(self.watermark) {
-                late.push(split);
+        self.firing = None;
+        while self.firing.is_none() {
+            let Some((window, reading)) = &mut self.reading else {
+                let Some(window) = self.due() else { return Ok(false) };
+                self.reading = Some((window, self.panes.read(&shape, &[0, 1].map(|side| ((window, side), true)))?));
                 continue;
+            };
+            match reading.next(&shape, &mut self.panes)? {
+                Some(rows) => self.firing = Some(Firing::new(&shape, *window, rows)?),
+                None => self.reading = None,
             }
-            let columns = split.columns(batch.columns()).map_err(|source| shape.kernel(source))?;
-            let pane = self.panes.entry(window).or_insert_with(|| Pane::new(&shape));
-            pane.push(&shape, side, &columns).map_err(|source| shape.kernel(source))?;
+            self.count()?;
         }
-        Ok(late)
+        Ok(true)
+    }
+
+    fn context(&self) -> &OperatorContext {
+        self.context.as_ref().expect("an operator is opened first")
     }
 
     /// Counts what is held.
     fn count(&mut self) -> Result<(), EngineError> {
-        let (mut bytes, mut rows) = ([0, 0], 0);
-        for pane in self.panes.values().chain(self.firing.iter().map(|firing| &firing.pane)) {
-            let [left, right] = pane.memory_bytes();
-            bytes = [bytes[0] + left, bytes[1] + right];
-            rows += pane.left.len() + pane.right.rows.len();
-        }
-        let (context, share) = self.running.as_mut().expect("an operator is opened first");
-        context.metrics.state_keys.store(rows as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store((bytes[0] + bytes[1]) as u64, Ordering::Relaxed);
-        state::charge(&self.shape, share, bytes)
+        let context = self.context.as_ref().expect("an operator is opened first");
+        let firing = self.firing.iter().flat_map(Firing::held);
+        let reading = self.reading.iter().flat_map(|(_, reading)| reading.held());
+        self.panes.count(&self.shape, context, reading.chain(firing))
     }
 }
 
 impl Operator for WindowJoin {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        let shape = Arc::clone(&self.shape);
-        let restored = waiting::read(&shape.uid, &shape.sides, context.key_groups, restored)?;
-        for rows in restored.rows {
-            self.take_in(rows.side, &rows.batch)?;
-        }
-        self.watermark = restored.watermark;
+        let shape: &Shape = &self.shape;
+        let has_pane = |(window, side): Place| shape.sides[side].windows.as_ref().is_some_and(|windows| windows.has(window));
+        self.watermark = self.panes.open(shape, context, restored, has_pane, |panes, rows| {
+            take_in(shape, panes, i64::MIN, (rows.side, &rows.batch)).map(drop)
+        })?;
         self.late.iter_mut().for_each(|late| late.open(context));
-        self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
+        self.context = Some(context.clone());
         self.count()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready()
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let kept = self.shape.sides[input].rows(batch.clone()).map_err(|source| self.shape.kernel(source))?;
-        for split in self.take_in(input, &kept)? {
+        for split in take_in(&self.shape, &mut self.panes, self.watermark, (input, &kept))? {
             self.late[input].take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
-        self.count()
+        self.count()?;
+        self.panes.make_room(&self.shape)
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
-        let (context, _) = self.running.as_ref().expect("an operator is opened first");
-        let rows_max = context.batch_rows_max;
-        while let Some(firing) = self.firing.front_mut() {
-            if let Some(batch) = firing.next(&self.shape, rows_max)? {
+        let rows_max = self.context().batch_rows_max;
+        loop {
+            if let Some(firing) = &mut self.firing
+                && let Some(batch) = firing.next(&self.shape, rows_max)?
+            {
                 return Ok(Some(batch));
             }
-            self.firing.pop_front();
-            self.count()?;
+            if !self.fire_next()? {
+                return Ok(None);
+            }
         }
-        Ok(None)
     }
 
     fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
@@ -142,41 +190,46 @@ impl Operator for WindowJoin {
     }
 
     fn has_output(&self) -> bool {
-        !self.firing.is_empty() || self.late.iter().any(LateRows::has_some)
+        self.firing.is_some() || self.reading.is_some() || self.due().is_some() || self.late.iter().any(LateRows::has_some)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         // After a restore the sources' time starts anew; what has fired stays fired.
         self.watermark = self.watermark.max(watermark.0);
-        while let Some(entry) = self.panes.first_entry().filter(|entry| entry.key().has_fired(watermark.0)) {
-            let (window, pane) = entry.remove_entry();
-            self.firing.push_back(Firing::new(window, pane, self.shape.kind));
-        }
+        self.fires_at = watermark.0;
         Ok(Some(watermark))
     }
 
-    fn snapshot(&mut self, _checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
         if finished {
             return Ok(Vec::new());
         }
-        let [left, right] = &self.shape.sides;
-        let mut pieces = [Vec::new(), Vec::new()];
-        for pane in self.panes.values() {
-            waiting::save(left, &pane.left, None, &mut pieces[0]);
-            waiting::save(right, &pane.right.rows, None, &mut pieces[1]);
-        }
-        Ok(state::parts(&self.shape, pieces, self.watermark))
+        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
+        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        Ok(parts)
+    }
+
+    fn background(&mut self) -> Result<bool, EngineError> {
+        self.panes.background(&self.shape)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
         self.advance(Watermark::MAX).map(|_| ())
     }
+
+    fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        if !completed {
+            self.panes.abandon(checkpoint);
+        }
+        Ok(())
+    }
 }
 
-/// A pane on its way out.
+/// Rows of a window on their way out.
 struct Firing {
     window: Window,
-    pane: Pane,
+    left: RowBuffer,
+    right: IndexedRows,
     stage: Stage,
     /// Right keys that a left row has met, where right rows that met none go out.
     met: Option<Marks>,
@@ -200,14 +253,28 @@ enum Stage {
 }
 
 impl Firing {
-    fn new(window: Window, pane: Pane, kind: JoinKind) -> Self {
-        let met = kind.keeps_right().then(|| {
+    /// Of what was read of the window: nothing else has it any more.
+    fn new(shape: &Shape, window: Window, rows: ReadRows<WindowRows>) -> Result<Self, EngineError> {
+        let (mut left, mut right) = (RowBuffer::default(), IndexedRows::new(&shape.sides[1].key_types));
+        for (_, rows) in rows {
+            match Arc::into_inner(rows).ok_or_else(|| shape.invariant("a window that fires is held elsewhere"))? {
+                WindowRows::Left(rows) => left = rows,
+                WindowRows::Right(rows) => right = rows,
+            }
+        }
+        let met = shape.kind.keeps_right().then(|| {
             let mut met = Marks::default();
-            met.resize(pane.right.keys());
+            met.resize(right.keys());
             met
         });
         let stage = Stage::Probe { chunk: 0, keys: Vec::new(), row: 0, link: NO_ROW };
-        Self { window, pane, stage, met, left_rows: Vec::new(), right_rows: Vec::new() }
+        Ok(Self { window, left, right, stage, met, left_rows: Vec::new(), right_rows: Vec::new() })
+    }
+
+    /// What is held, as it is counted: by side, bytes and rows.
+    fn held(&self) -> [(usize, usize, usize); 2] {
+        let (left, right) = (&self.left, &self.right);
+        [(0, left.memory_bytes(), left.len()), (1, right.memory_bytes(), right.rows.len())]
     }
 
     /// The next rows, at most `rows_max`; `None` at the end.
@@ -216,15 +283,15 @@ impl Firing {
             self.left_rows.clear();
             self.right_rows.clear();
             match &self.stage {
-                Stage::Probe { chunk, .. } if *chunk < self.pane.left.chunks().len() => {
+                Stage::Probe { chunk, .. } if *chunk < self.left.chunks().len() => {
                     let chunk = *chunk;
                     self.probe(shape, rows_max);
                     if self.left_rows.is_empty() {
                         continue;
                     }
-                    let left = Part::of(&self.pane.left.chunks()[chunk].columns, &self.left_rows);
+                    let left = Part::of(&self.left.chunks()[chunk].columns, &self.left_rows);
                     let right = match shape.kind.gives_pairs() {
-                        true => Part::kept(&self.pane.right.rows, &self.right_rows),
+                        true => Part::kept(&self.right.rows, &self.right_rows),
                         false => Part::Nothing,
                     };
                     return shape.output(self.left_rows.len(), [&left, &right], Some(self.window)).map(Some);
@@ -235,7 +302,7 @@ impl Firing {
                     if self.right_rows.is_empty() {
                         return Ok(None);
                     }
-                    let right = Part::kept(&self.pane.right.rows, &self.right_rows);
+                    let right = Part::kept(&self.right.rows, &self.right_rows);
                     return shape.output(self.right_rows.len(), [&Part::Nothing, &right], Some(self.window)).map(Some);
                 }
             }
@@ -245,7 +312,7 @@ impl Firing {
     /// Goes on through the current left chunk, and to the next one at its end.
     fn probe(&mut self, shape: &Shape, rows_max: usize) {
         let Stage::Probe { chunk: at, keys, row, link } = &mut self.stage else { return };
-        let (chunk, right, kind) = (&self.pane.left.chunks()[*at], &mut self.pane.right, shape.kind);
+        let (chunk, right, kind) = (&self.left.chunks()[*at], &mut self.right, shape.kind);
         if keys.is_empty() {
             right.find(&shape.sides[0].keys(&chunk.columns), chunk.rows, keys);
             if let Some(met) = &mut self.met {
@@ -293,7 +360,7 @@ impl Firing {
     /// Collects right rows whose key no left row has.
     fn unmatched(&mut self, rows_max: usize) {
         let (Stage::Unmatched { key, link }, Some(met)) = (&mut self.stage, &self.met) else { return };
-        let right = &self.pane.right;
+        let right = &self.right;
         while self.right_rows.len() < rows_max && *key < right.keys() {
             if met.has(*key as u32) {
                 *key += 1;

@@ -3,6 +3,8 @@
 //! Rows stand in chunks that never change, so a snapshot refers to them without a copy. Small chunks are merged with ones of
 //! about their size: a row is copied a few times at most, however small the batches are. Must never know what a column means.
 
+use std::ops::Range;
+
 use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use arrow::compute::concat;
 use arrow::error::ArrowError;
@@ -73,6 +75,24 @@ impl RowBuffer {
         self.rows += rows;
         self.chunks.push(Chunk { start: self.rows - merged, rows: merged, columns, bytes });
         Ok(())
+    }
+
+    /// These rows chunk by chunk: the number of the first one, and their columns. A few rows of a chunk are copied, so that whoever
+    /// keeps them does not keep all of it.
+    pub(in crate::operators) fn parts(
+        &self,
+        rows: Range<usize>,
+    ) -> impl Iterator<Item = Result<(usize, Vec<ArrayRef>), ArrowError>> {
+        let first = self.chunks.partition_point(|chunk| chunk.start + chunk.rows <= rows.start);
+        let (from, until) = (rows.start, rows.end);
+        let chunks = self.chunks[first..].iter().take_while(move |chunk| from.max(chunk.start) < until);
+        chunks.map(move |chunk| {
+            let (start, end) = (from.max(chunk.start), until.min(chunk.start + chunk.rows));
+            let slices = chunk.columns.iter().map(|column| column.slice(start - chunk.start, end - start));
+            let is_small = (end - start) * 2 < chunk.rows;
+            let columns = slices.map(|slice| if is_small { copy(&slice) } else { Ok(slice) });
+            Ok((start, columns.collect::<Result<_, _>>()?))
+        })
     }
 
     /// The columns of a row's chunk, and its place there.
@@ -152,6 +172,16 @@ mod tests {
                 assert_eq!(text, (row % 3 > 0).then(|| format!("row {row}")));
             }
             assert!(numbers.is_null(wanted.len() - 1) && texts.is_null(wanted.len() - 1));
+            for range in [0..rows, 0..1, rows / 3..rows / 2, rows - 1..rows, 5..5] {
+                let mut next = range.start;
+                for part in buffer.parts(range.clone()) {
+                    let (first, columns) = part.expect("columns can be copied");
+                    let values = columns[0].as_primitive::<Int64Type>().values();
+                    assert!(first == next && values.iter().copied().eq(next as i64..(next + values.len()) as i64));
+                    next += values.len();
+                }
+                assert_eq!(next, range.end);
+            }
         }
     }
 }

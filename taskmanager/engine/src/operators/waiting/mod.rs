@@ -1,7 +1,9 @@
 //! Rows of an input that wait until they are given out together: joins, and functions over whole windows.
 
+mod panes;
 mod side;
 mod state;
 
+pub(super) use panes::{Panes, Place, ReadRows, Reading, StoredRows, Waiting, WaitingOwner, stored_schema};
 pub(super) use side::{Meets, Side, SidePlan};
 pub(super) use state::{Restored, RestoredRows, read, save};

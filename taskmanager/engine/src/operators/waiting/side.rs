@@ -13,6 +13,7 @@ use levada_state::format::KEY_PREFIX;
 use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
 
+use crate::operators::rows::Part;
 use crate::operators::window::{Grid, NAMESPACE_COLUMN, WindowSource, namespace_type};
 
 /// One side, resolved against its input.
@@ -154,6 +155,12 @@ impl Side {
     /// The rows of a batch that is no changelog, in the columns that are kept.
     pub(in crate::operators) fn rows(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
         if batch.num_columns() == self.places.len() { Ok(batch) } else { batch.project(&self.places) }
+    }
+
+    /// The kept columns of some rows.
+    pub(in crate::operators) fn gather(&self, part: &Part<'_>, rows: usize) -> Result<Vec<ArrayRef>, ArrowError> {
+        let fields = self.input.fields().iter().enumerate();
+        fields.map(|(at, field)| part.column(at, field.data_type(), rows)).collect()
     }
 
     /// A batch of the kept columns.

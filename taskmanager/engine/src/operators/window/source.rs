@@ -37,6 +37,14 @@ pub(in crate::operators) enum WindowSource {
 }
 
 impl WindowSource {
+    /// Whether a row may have this window.
+    pub(in crate::operators) fn has(&self, window: Window) -> bool {
+        match self {
+            Self::Times { grid, .. } | Self::Clock { grid } => grid.window(window.start) == window,
+            Self::Columns { .. } => true,
+        }
+    }
+
     /// As `split`, of rows that come in at `now`, where the clock is asked at all.
     pub(in crate::operators) fn split_at(&self, batch: &RecordBatch, now: Option<i64>) -> Result<Vec<(Window, Split)>, String> {
         match (self, now) {

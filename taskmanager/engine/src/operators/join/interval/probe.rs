@@ -1,6 +1,7 @@
 //! Rows that came and the rows of the other side that they meet, on their way out.
-
-use std::collections::BTreeMap;
+//!
+//! Of each pane that they reach first what memory has of it, then what only a store has, which is looked up for some of the rows at a
+//! time.
 
 use arrow::array::ArrayRef;
 use arrow::buffer::ScalarBuffer;
@@ -9,10 +10,15 @@ use levada_common::plan::{JoinKind, JoinSide};
 use levada_state::key_index::ABSENT;
 
 use super::super::shape::Shape;
-use super::{Inserted, Pane, Reach};
+use super::rows::IntervalRows;
+use super::{Inserted, Reach};
 use crate::error::EngineError;
-use crate::operators::rows::{NO_ROW, Part};
+use crate::operators::rows::{Marks, NO_ROW, Part};
+use crate::operators::waiting::{Panes, Place, StoredRows, Waiting};
 use crate::operators::window::Window;
+
+/// Rows whose keys are looked up in a store at once.
+const LOOKED_UP_ROWS: usize = 1024;
 
 /// Rows of one pane of their own side, matched against panes of the other.
 pub(super) struct Probe {
@@ -21,24 +27,46 @@ pub(super) struct Probe {
     keys: Vec<ArrayRef>,
     times: ScalarBuffer<i64>,
     /// Their own pane, and the number of the first of them in it.
-    own: Window,
+    own: Place,
     first: u32,
+    /// Which of them have met one, where that must be known.
+    own_met: Option<Marks>,
     /// Panes of the other side; the last one is the current one.
     reached: Vec<Window>,
-    /// The rows' keys in the current pane, once they were looked up.
+    /// Where in it they are matched.
+    stage: Stage,
+    cursor: Cursor,
+}
+
+enum Stage {
+    /// In memory.
+    Kept,
+    /// In the store: what it has for the rows below `end`.
+    Stored { end: usize, looked_up: Option<(StoredRows, IntervalRows)> },
+}
+
+/// How far it is.
+#[derive(Default)]
+struct Cursor {
+    /// The number of the first row whose key is in `ids`.
+    ids_from: usize,
+    /// The rows' keys among the others, once they were looked up.
     ids: Vec<u32>,
     row: usize,
     /// The next row of the other side for this one, where it was begun.
-    link: u32,
+    link: Option<u32>,
     own_rows: Vec<u32>,
     other_rows: Vec<u32>,
+    /// Rows that met their first one.
+    new_own: Vec<u32>,
+    new_others: Vec<u32>,
 }
 
 impl Probe {
-    pub(super) fn new(side: JoinSide, inserted: Inserted, keys: Vec<ArrayRef>, reached: Vec<Window>) -> Self {
-        let Inserted { window: own, columns, times, first } = inserted;
-        let (ids, own_rows, other_rows) = (Vec::new(), Vec::new(), Vec::new());
-        Self { side, columns, keys, times, own, first, reached, ids, row: 0, link: NO_ROW, own_rows, other_rows }
+    pub(super) fn new(inserted: Inserted, keys: Vec<ArrayRef>, reached: Vec<Window>) -> Self {
+        let Inserted { place: own, columns, times, first } = inserted;
+        let (side, stage, cursor) = (JoinSide::ALL[own.1], Stage::Kept, Cursor::default());
+        Self { side, columns, keys, times, own, first, own_met: None, reached, stage, cursor }
     }
 
     /// The next rows, at most `rows_max`; `None` at the end.
@@ -46,67 +74,166 @@ impl Probe {
         &mut self,
         shape: &Shape,
         reach: &[Reach; 2],
-        panes: &mut [BTreeMap<Window, Pane>; 2],
+        panes: &mut Panes<IntervalRows>,
         rows_max: usize,
     ) -> Result<Option<RecordBatch>, EngineError> {
-        let [left, right] = panes;
-        let (own, other) = match self.side {
-            JoinSide::Left => (left, right),
-            JoinSide::Right => (right, left),
-        };
         while let Some(window) = self.reached.last().copied() {
-            let (Some(own), Some(other)) = (own.get_mut(&self.own), other.get_mut(&window)) else {
-                return Err(shape.invariant("a pane was dropped before its rows had met"));
+            let place = (window, 1 - self.side as usize);
+            if let Some(batch) = self.collect(shape, reach[self.side as usize], (panes, place), rows_max)? {
+                return Ok(Some(batch));
+            }
+            if self.cursor.row < self.times.len() {
+                continue;
+            }
+            // To the rows that only the store has of the pane, or to the next pane.
+            self.cursor = Cursor::default();
+            self.stage = match self.stage {
+                Stage::Kept if panes.is_beyond(place) => Stage::Stored { end: 0, looked_up: None },
+                Stage::Kept | Stage::Stored { .. } => {
+                    self.reached.pop();
+                    Stage::Kept
+                }
             };
-            if self.ids.is_empty() {
-                other.rows.find(&self.keys, self.times.len(), &mut self.ids);
-            }
-            self.own_rows.clear();
-            self.other_rows.clear();
-            self.collect(shape.kind, reach[self.side as usize], own, other, rows_max);
-            if self.row == self.times.len() {
-                self.reached.pop();
-                self.ids.clear();
-                self.row = 0;
-            }
-            let rows = self.own_rows.len().max(self.other_rows.len());
-            if rows > 0 {
-                let own = if self.own_rows.is_empty() { Part::Nothing } else { Part::of(&self.columns, &self.own_rows) };
-                let other =
-                    if self.other_rows.is_empty() { Part::Nothing } else { Part::kept(&other.rows.rows, &self.other_rows) };
-                let parts = match self.side {
-                    JoinSide::Left => [&own, &other],
-                    JoinSide::Right => [&other, &own],
-                };
-                return shape.output(rows, parts, None).map(Some);
-            }
         }
         Ok(None)
     }
 
-    /// Goes on through the rows until `rows_max` are to go out.
-    fn collect(&mut self, kind: JoinKind, reach: Reach, own: &mut Pane, other: &mut Pane, rows_max: usize) {
-        let (marks_own, marks_other) = match self.side {
-            JoinSide::Left => (kind.marks(JoinSide::Left), kind.marks(JoinSide::Right)),
-            JoinSide::Right => (kind.marks(JoinSide::Right), kind.marks(JoinSide::Left)),
-        };
-        while self.row < self.times.len() {
-            let (id, time, number) = (self.ids[self.row], self.times[self.row], self.first + self.row as u32);
-            if self.link == NO_ROW && id != ABSENT {
-                self.link = other.rows.newest(id);
+    /// Goes on in the current pane; the rows that go out, if there are some.
+    fn collect(
+        &mut self,
+        shape: &Shape,
+        reach: Reach,
+        (panes, place): (&mut Panes<IntervalRows>, Place),
+        rows_max: usize,
+    ) -> Result<Option<RecordBatch>, EngineError> {
+        let rows = self.times.len();
+        let Self { cursor, times, own_met, side, keys, stage, .. } = self;
+        let (others, end) = match stage {
+            Stage::Kept => (panes.kept_mut(place), rows),
+            Stage::Stored { end, looked_up } => {
+                if cursor.row == *end && *end < rows {
+                    *end = rows.min(*end + LOOKED_UP_ROWS);
+                    let some: Vec<ArrayRef> = keys.iter().map(|key| key.slice(cursor.row, *end - cursor.row)).collect();
+                    let found = panes.find(shape, place, &some)?;
+                    let mut others = IntervalRows::new(shape, place.1);
+                    if found.len() > 0 {
+                        let pushed = others.push(shape, place.1, &found.columns, found.marks.as_ref());
+                        pushed.map_err(|source| shape.kernel(source))?;
+                    }
+                    cursor.ids.clear();
+                    *looked_up = Some((found, others));
+                }
+                (looked_up.as_mut().map(|(_, others)| others), *end)
             }
-            while self.link != NO_ROW {
+        };
+        let Some(others) = others else {
+            cursor.row = rows;
+            return Ok(None);
+        };
+        if cursor.ids.is_empty() {
+            cursor.ids_from = cursor.row;
+            let some: Vec<ArrayRef> = keys.iter().map(|key| key.slice(cursor.row, end - cursor.row)).collect();
+            others.by_key.find(&some, end - cursor.row, &mut cursor.ids);
+        }
+        if own_met.is_none() && shape.kind.marks(*side) {
+            let mut met = Marks::default();
+            met.resize(rows);
+            *own_met = Some(met);
+        }
+        cursor.collect(times, reach, (shape.kind, *side), (own_met.as_mut(), others), (end, rows_max));
+        let batch = self.batch(shape, panes, place)?;
+        self.mark(shape, panes, place)?;
+        Ok(batch)
+    }
+
+    /// The rows that were collected.
+    fn batch(
+        &mut self,
+        shape: &Shape,
+        panes: &mut Panes<IntervalRows>,
+        place: Place,
+    ) -> Result<Option<RecordBatch>, EngineError> {
+        let Cursor { own_rows, other_rows, .. } = &self.cursor;
+        let rows = own_rows.len().max(other_rows.len());
+        if rows == 0 {
+            return Ok(None);
+        }
+        let others = match &self.stage {
+            Stage::Kept => panes.kept_mut(place).map(|others| &*others),
+            Stage::Stored { looked_up, .. } => looked_up.as_ref().map(|(_, others)| others),
+        };
+        let own = if own_rows.is_empty() { Part::Nothing } else { Part::of(&self.columns, own_rows) };
+        let other = match others {
+            Some(others) if !other_rows.is_empty() => Part::kept(&others.by_key.rows, other_rows),
+            _ => Part::Nothing,
+        };
+        let parts = match self.side {
+            JoinSide::Left => [&own, &other],
+            JoinSide::Right => [&other, &own],
+        };
+        shape.output(rows, parts, None).map(Some)
+    }
+
+    /// Notes who met its first one.
+    fn mark(&mut self, shape: &Shape, panes: &mut Panes<IntervalRows>, place: Place) -> Result<(), EngineError> {
+        let (new_own, new_others) = (&mut self.cursor.new_own, &mut self.cursor.new_others);
+        if !new_own.is_empty() {
+            new_own.iter_mut().for_each(|row| *row += self.first);
+            if let Some(met) = panes.kept_mut(self.own).and_then(|own| own.met.as_mut()) {
+                for row in &*new_own {
+                    met.set(*row);
+                }
+            }
+            panes.marked(self.own, new_own);
+        }
+        match &self.stage {
+            Stage::Kept => panes.marked(place, new_others),
+            Stage::Stored { looked_up, .. } => {
+                if let Some((found, _)) = looked_up {
+                    panes.marked_stored(shape, place, found, new_others)?;
+                }
+            }
+        }
+        new_own.clear();
+        new_others.clear();
+        Ok(())
+    }
+}
+
+impl Cursor {
+    /// Goes on through the rows below `end` until `rows_max` are to go out.
+    fn collect(
+        &mut self,
+        times: &[i64],
+        reach: Reach,
+        (kind, side): (JoinKind, JoinSide),
+        (mut own_met, others): (Option<&mut Marks>, &mut IntervalRows),
+        (end, rows_max): (usize, usize),
+    ) {
+        self.own_rows.clear();
+        self.other_rows.clear();
+        while self.row < end {
+            let (id, time) = (self.ids[self.row - self.ids_from], times[self.row]);
+            let mut link = self.link.take().unwrap_or_else(|| if id == ABSENT { NO_ROW } else { others.by_key.newest(id) });
+            while link != NO_ROW {
                 if self.own_rows.len().max(self.other_rows.len()) == rows_max {
+                    self.link = Some(link);
                     return;
                 }
-                let met = self.link;
-                self.link = other.rows.before(met);
-                if !reach.holds(time, other.times[met as usize]) {
+                let met = link;
+                link = others.by_key.before(met);
+                if !reach.holds(time, others.times[met as usize]) {
                     continue;
                 }
-                let is_first = marks_own && own.marks.set(number);
-                let is_others_first = marks_other && other.marks.set(met);
-                match (kind, self.side) {
+                let is_first = own_met.as_mut().is_some_and(|own| own.set(self.row as u32));
+                let is_others_first = others.met.as_mut().is_some_and(|others| others.set(met));
+                if is_first {
+                    self.new_own.push(self.row as u32);
+                }
+                if is_others_first {
+                    self.new_others.push(met);
+                }
+                match (kind, side) {
                     (JoinKind::Semi, JoinSide::Left) => {
                         if is_first {
                             self.own_rows.push(self.row as u32);

@@ -5,4 +5,5 @@ mod restore;
 mod rig;
 mod standing;
 mod stored;
+mod stored_panes;
 mod windows;

@@ -15,6 +15,7 @@ use levada_common::plan::{
 };
 use levada_common::time::Watermark;
 use levada_common::types::{Column, LogicalType, StreamSchema};
+use levada_state::cold::ColdStores;
 use levada_state::format::{SizeLimit, decode, encode};
 use levada_state::keyed::HeapBudget;
 use levada_state::snapshot::StatePart;
@@ -152,6 +153,8 @@ pub(super) struct Rig {
     watermark: i64,
     /// The watermark that went on last.
     passed_on: i64,
+    /// Most bytes that were held when output was polled.
+    pub(super) peak_bytes: u64,
 }
 
 impl Rig {
@@ -169,21 +172,34 @@ impl Rig {
         key_groups: KeyGroupRange,
         budget: HeapBudget,
     ) -> Result<Self, EngineError> {
+        Self::try_before(spec, None, restored, (key_groups, budget))
+    }
+
+    /// In front of a store, where there is one.
+    pub(super) fn try_before(
+        spec: &OperatorSpec,
+        cold: Option<Arc<dyn ColdStores>>,
+        restored: Vec<RestoredState>,
+        (key_groups, budget): (KeyGroupRange, HeapBudget),
+    ) -> Result<Self, EngineError> {
         let mut operator = build(spec, join(spec))?;
         let metrics = Arc::new(NodeMetrics::new(spec.uid.clone()));
         let context = OperatorContext {
             key_groups,
             max_parallelism: MAX_PARALLELISM,
             metrics: Arc::clone(&metrics),
+            cold,
             heap_budget: Arc::new(budget),
             ..crate::testing::context(spec.uid.as_str(), BATCH_ROWS_MAX)
         };
         operator.open(&context, restored)?;
         let late = [Vec::new(), Vec::new()];
-        Ok(Self { spec: spec.clone(), operator, metrics, out: Vec::new(), late, watermark: i64::MIN, passed_on: i64::MIN })
+        let (watermark, passed_on) = (i64::MIN, i64::MIN);
+        Ok(Self { spec: spec.clone(), operator, metrics, out: Vec::new(), late, watermark, passed_on, peak_bytes: 0 })
     }
 
     pub(super) fn process(&mut self, side: JoinSide, rows: &[Row]) -> Result<(), EngineError> {
+        self.wait_ready();
         self.operator.process(side as usize, batch(&join(&self.spec).scope, rows))?;
         self.drain();
         Ok(())
@@ -216,7 +232,11 @@ impl Rig {
 
     /// Polls what is left; no row of it may be late for whoever reads it.
     fn drain(&mut self) {
-        while let Some(batch) = self.operator.poll().expect("output is polled") {
+        loop {
+            self.wait_ready();
+            let next = self.operator.poll().expect("output is polled");
+            self.peak_bytes = self.peak_bytes.max(self.state_bytes());
+            let Some(batch) = next else { break };
             assert!((1..=BATCH_ROWS_MAX).contains(&batch.num_rows()), "{} rows", batch.num_rows());
             let time = match (join(&self.spec).kind, batch.column_by_name("time")) {
                 (_, Some(time)) => Some(time),
@@ -243,11 +263,33 @@ impl Rig {
         std::mem::take(&mut self.late)
     }
 
-    /// A snapshot, sent through the format as an upload and a restore do.
-    pub(super) fn snapshot(&mut self) -> Vec<RestoredState> {
+    /// Waits until the join's store, if it has one, has written enough.
+    fn wait_ready(&mut self) {
+        while !self.operator.is_ready().expect("its store is well") {
+            self.background();
+        }
+    }
+
+    /// Works beside the rows; whether there is more to do.
+    pub(super) fn background(&mut self) -> bool {
+        self.operator.background().expect("background work is done")
+    }
+
+    /// The synchronous part of a snapshot.
+    pub(super) fn barrier(&mut self, checkpoint: u64) -> Vec<StatePart> {
         self.operator.before_barrier().expect("a barrier passes");
         self.drain();
-        let parts = self.operator.snapshot(CheckpointId(1), false).expect("a snapshot is taken");
+        self.operator.snapshot(CheckpointId(checkpoint), false).expect("a snapshot is taken")
+    }
+
+    pub(super) fn give_up(&mut self, checkpoint: u64) {
+        self.operator.notify(CheckpointId(checkpoint), false).expect("it is told");
+    }
+
+    /// A snapshot, sent through the format as an upload and a restore do.
+    pub(super) fn snapshot(&mut self) -> Vec<RestoredState> {
+        let parts = self.barrier(1);
+        while self.background() {}
         parts.into_iter().map(stored).collect()
     }
 

@@ -3,7 +3,7 @@
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::TimestampMillisecondType;
 use levada_common::plan::ProcessSpec;
-use levada_common::planned_state::WATERMARK;
+use levada_common::planned_state::{ROW_NUMBERS, WATERMARK};
 use levada_common::time::Watermark;
 
 use super::GroupProcess;
@@ -21,7 +21,9 @@ impl GroupProcess {
     pub(super) fn restore(&mut self, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let is_rows =
             |state: &RestoredState| state.name == WATERMARK || self.shape.sides.iter().any(|side| side.state.name == state.name);
-        let (rows, others): (Vec<_>, Vec<_>) = restored.into_iter().partition(is_rows);
+        // What a window had that gave its rows once: how rows of a store were numbered.
+        let restored = restored.into_iter().filter(|state| state.name != ROW_NUMBERS);
+        let (rows, others): (Vec<_>, Vec<_>) = restored.partition(is_rows);
         let key_groups = self.running().context.key_groups;
         let rows = waiting::read(&self.shape.uid, &self.shape.sides, key_groups, rows)?;
         self.watermark = rows.watermark;

@@ -1,4 +1,4 @@
-//! A window that fires: its rows by key, handed out a few groups at a time.
+//! A window that fires, or the part of one that was read: its rows by key, handed out a few groups at a time.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,17 +8,18 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows as KeyRows;
 
-use super::Pane;
+use super::InputRows;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::function::{GroupBounds, WindowGroups};
 use crate::operators::rows::{Grouped, RowBuffer, rows_of};
+use crate::operators::waiting::{ReadRows, Waiting};
 use crate::operators::window::Window;
 
 /// The window.
 pub(super) struct Firing {
     pub(super) window: Window,
-    panes: Vec<Arc<Pane>>,
+    rows: ReadRows<InputRows>,
     pub(super) index: KeyIndex,
     /// By input.
     grouped: Vec<Grouped>,
@@ -27,18 +28,24 @@ pub(super) struct Firing {
 }
 
 impl Firing {
-    /// Of the rows of these panes.
-    pub(super) fn new(shape: &Shape, window: Window, panes: Vec<Arc<Pane>>) -> Self {
+    /// Of these rows.
+    pub(super) fn new(shape: &Shape, window: Window, rows: ReadRows<InputRows>) -> Self {
         let (mut index, mut ids) = (KeyIndex::new(&shape.sides[0].key_types), Vec::new());
         let mut grouped = Vec::new();
         for (input, side) in shape.sides.iter().enumerate() {
-            let mut rows = Grouped::default();
-            for chunk in panes.iter().flat_map(|pane| pane[input].chunks()) {
-                rows.push(&mut index, &side.keys(&chunk.columns), chunk.rows, &mut ids);
+            let mut of_input = Grouped::default();
+            for chunk in of(&rows, input).flat_map(RowBuffer::chunks) {
+                of_input.push(&mut index, &side.keys(&chunk.columns), chunk.rows, &mut ids);
             }
-            grouped.push(rows);
+            grouped.push(of_input);
         }
-        Self { window, panes, index, grouped, next: 0 }
+        Self { window, rows, index, grouped, next: 0 }
+    }
+
+    /// What is held, as it is counted: by input, bytes and rows.
+    pub(super) fn held(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let own = self.rows.iter().filter(|(_, rows)| Arc::strong_count(rows) == 1);
+        own.map(|(input, rows)| (*input, rows.memory_bytes(), rows.rows().len()))
     }
 
     /// Whether every group was handed out.
@@ -65,7 +72,7 @@ impl Firing {
     /// The rows of an input that these keys have, and which are whose.
     fn input(&self, shape: &Shape, input: usize, keys: &[u32]) -> Result<(RecordBatch, Vec<Range<usize>>), EngineError> {
         let side = &shape.sides[input];
-        let buffers: Vec<&RowBuffer> = self.panes.iter().map(|pane| &pane[input]).collect();
+        let buffers: Vec<&RowBuffer> = of(&self.rows, input).collect();
         let (mut rows, mut spans) = (Vec::new(), Vec::with_capacity(keys.len()));
         for key in keys {
             let start = rows.len();
@@ -79,11 +86,15 @@ impl Firing {
             return Ok((RecordBatch::new_empty(Arc::clone(&side.input)), spans));
         }
         let part = rows_of(&buffers, &rows);
-        let fields = side.input.fields().iter().enumerate();
-        let columns = fields.map(|(at, field)| part.column(at, field.data_type(), rows.len())).collect::<Result<Vec<_>, _>>();
-        let batch = columns.and_then(|columns| side.batch(columns)).map_err(|source| shape.kernel(source))?;
+        let batch =
+            side.gather(&part, rows.len()).and_then(|columns| side.batch(columns)).map_err(|source| shape.kernel(source))?;
         Ok((batch, spans))
     }
+}
+
+/// The rows of an input.
+fn of(rows: &ReadRows<InputRows>, input: usize) -> impl Iterator<Item = &RowBuffer> {
+    rows.iter().filter(move |(of, _)| *of == input).map(|(_, rows)| rows.rows())
 }
 
 /// Which keys the rows are of that a function has given, in their order.

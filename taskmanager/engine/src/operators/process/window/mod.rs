@@ -9,27 +9,25 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{OperatorSpec, ProcessSpec, ProcessWindow, SideOutput};
 use levada_common::time::Watermark;
-use levada_state::keyed::HeapShare;
-use levada_state::snapshot::{StatePart, ready};
+use levada_state::snapshot::StatePart;
 
 use super::failed;
 use super::guard::guarded;
 use crate::error::EngineError;
 use crate::function::{FunctionContext, FunctionError, Output, WindowWork};
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::charge::charge;
 use crate::operators::event_time::watermark_part;
 use crate::operators::late::LateRows;
 use crate::operators::rows::RowBuffer;
-use crate::operators::waiting;
+use crate::operators::waiting::{Panes, Place, Reading, Waiting};
 use crate::operators::window::{Split, Window};
 use firing::{Firing, Runs};
 
@@ -58,19 +56,43 @@ pub(super) fn build(
     Ok(Box::new(WindowProcess {
         shape,
         work,
-        panes: BTreeMap::new(),
+        panes: Panes::new(),
+        reading: None,
         firing: None,
-        due: VecDeque::new(),
         runs: Runs::default(),
         fired: i64::MIN,
         watermark: i64::MIN,
+        fires_at: i64::MIN,
         late,
         running: None,
     }))
 }
 
-/// The rows of a window, or of a slice of windows that overlap, by input.
-pub(super) type Pane = Vec<RowBuffer>;
+/// The rows of an input in a window, or in a slice of windows that overlap.
+#[derive(Default)]
+struct InputRows(RowBuffer);
+
+impl Waiting for InputRows {
+    type Owner = Shape;
+
+    const OLDEST_LEAVE: bool = false;
+
+    fn new(_: &Shape, _: usize) -> Self {
+        Self::default()
+    }
+
+    fn push(&mut self, _: &Shape, _: usize, columns: &[ArrayRef], _: Option<&BooleanArray>) -> Result<(), ArrowError> {
+        self.0.push(columns)
+    }
+
+    fn rows(&self) -> &RowBuffer {
+        &self.0
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes()
+    }
+}
 
 /// A function in windows.
 ///
@@ -79,16 +101,19 @@ pub(super) type Pane = Vec<RowBuffer>;
 struct WindowProcess {
     shape: Shape,
     work: Box<dyn WindowWork>,
-    /// Shared with the window that fires: what is in several windows goes out with the last of them.
-    panes: BTreeMap<Window, Arc<Pane>>,
+    /// What is in several windows leaves with the last of them.
+    panes: Panes<InputRows>,
+    /// The window that is read.
+    reading: Option<(Window, Reading<InputRows>)>,
+    /// What goes out of it.
     firing: Option<Firing>,
-    /// Windows that do not overlap and fire next.
-    due: VecDeque<(Window, Arc<Pane>)>,
     /// Whose rows the function has given.
     runs: Runs,
     /// The watermark at which the last of overlapping windows fired that has.
     fired: i64,
     watermark: i64,
+    /// The watermark at which windows that do not overlap fire: it begins anew with the sources' time.
+    fires_at: i64,
     /// By input.
     late: Vec<LateRows>,
     running: Option<Running>,
@@ -98,7 +123,6 @@ struct WindowProcess {
 struct Running {
     context: OperatorContext,
     out: Output,
-    share: HeapShare,
 }
 
 impl WindowProcess {
@@ -110,121 +134,123 @@ impl WindowProcess {
         self.running.as_mut().expect("an operator is opened first")
     }
 
-    /// Whether this pane is only in windows that have fired.
-    fn is_late(&self, pane: Window) -> bool {
-        self.shape.series.map_or(pane, |series| series.last(pane)).has_fired(self.watermark)
-    }
-
-    /// Takes rows of an input into the panes of their windows; answers which are late.
-    fn take_in(&mut self, input: usize, batch: &RecordBatch) -> Result<Vec<Split>, EngineError> {
-        let side = &self.shape.sides[input];
-        let windows = side.windows.as_ref().expect("it is in windows");
-        let mut late = Vec::new();
-        for (window, split) in windows.split(batch).map_err(|reason| self.shape.invariant(reason))? {
-            if self.is_late(window) {
-                late.push(split);
-                continue;
-            }
-            let columns = split.columns(batch.columns()).map_err(|source| self.shape.kernel(source))?;
-            let inputs = self.shape.sides.len();
-            let pane = self.panes.entry(window).or_insert_with(|| Arc::new((0..inputs).map(|_| RowBuffer::default()).collect()));
-            let pane = Arc::get_mut(pane).expect("no window fires while rows come");
-            pane[input].push(&columns).map_err(|source| self.shape.kernel(source))?;
-        }
-        Ok(late)
-    }
-
-    /// The next window that fires at the watermark.
-    fn next_window(&mut self) -> Option<Firing> {
+    /// The next window that fires, and its rows' places with whether they leave.
+    fn next_window(&mut self) -> Option<(Window, Vec<(Place, bool)>)> {
+        let first = self.panes.first();
         let Some(series) = self.shape.series else {
-            let (window, pane) = self.due.pop_front()?;
-            return Some(Firing::new(&self.shape, window, vec![pane]));
+            let window = first.filter(|window| window.has_fired(self.fires_at));
+            return window.map(|window| (window, self.shape.places(window, true).collect()));
         };
-        let first = self.panes.keys().next().copied();
         let window = first.and_then(|slice| series.first_after(slice, self.fired));
         let Some(window) = window.filter(|window| window.has_fired(self.watermark)) else {
             self.fired = self.watermark;
             return None;
         };
-        let is_in = |slice: &Window| slice.start >= window.start && slice.end <= window.end;
-        let panes = self.panes.iter().take_while(|(slice, _)| slice.end <= window.end).filter(|(slice, _)| is_in(slice));
-        let panes = panes.map(|(_, pane)| Arc::clone(pane)).collect();
-        Some(Firing::new(&self.shape, window, panes))
+        let last = window.end.saturating_sub(1);
+        let slices = self.panes.within(window).into_iter();
+        Some((window, slices.flat_map(|slice| self.shape.places(slice, self.shape.is_over(slice, last))).collect()))
     }
 
-    /// The window is out: what no other window has is dropped.
-    fn end_window(&mut self, window: Window) -> Result<(), EngineError> {
-        if let Some(series) = self.shape.series {
-            self.fired = window.end.saturating_sub(1);
-            while let Some(entry) = self.panes.first_entry().filter(|entry| series.last(*entry.key()).has_fired(self.fired)) {
-                entry.remove();
+    /// Begins with the next groups, of the window that is read or of the next one; whether there are some.
+    fn fire_next(&mut self) -> Result<bool, EngineError> {
+        self.firing = None;
+        while self.firing.is_none() {
+            let Some((window, reading)) = &mut self.reading else {
+                let Some((window, panes)) = self.next_window() else { return Ok(false) };
+                self.reading = Some((window, self.panes.read(&self.shape, &panes)?));
+                continue;
+            };
+            match reading.next(&self.shape, &mut self.panes)? {
+                Some(rows) => self.firing = Some(Firing::new(&self.shape, *window, rows)),
+                None => {
+                    self.fired = self.fired.max(window.end.saturating_sub(1));
+                    self.reading = None;
+                }
             }
+            self.count()?;
         }
-        self.count()
+        Ok(true)
     }
 
     /// Calls the function for the next groups of the window that fires; whether there is one.
     fn fire(&mut self) -> Result<bool, EngineError> {
-        if self.firing.is_none() {
-            self.firing = self.next_window();
+        if self.firing.as_ref().is_none_or(Firing::is_over) && !self.fire_next()? {
+            return Ok(false);
         }
         let failed = self.failed();
         let Self { shape, work, firing: Some(firing), runs, running: Some(running), .. } = self else { return Ok(false) };
-        match firing.groups(shape, GROUPS_PER_CALL)? {
-            Some((groups, keys)) => {
-                let mut given = Vec::with_capacity(keys.len());
-                guarded(|| work.fire(&groups, &mut running.out, &mut given)).map_err(&failed)?;
-                keys.into_iter().zip(given).for_each(|(key, rows)| runs.push(key, rows));
-            }
-            None => {
-                let window = firing.window;
-                self.firing = None;
-                self.end_window(window)?;
-            }
+        if let Some((groups, keys)) = firing.groups(shape, GROUPS_PER_CALL)? {
+            let mut given = Vec::with_capacity(keys.len());
+            guarded(|| work.fire(&groups, &mut running.out, &mut given)).map_err(&failed)?;
+            keys.into_iter().zip(given).for_each(|(key, rows)| runs.push(key, rows));
         }
         Ok(true)
     }
 
     /// Counts what is held.
     fn count(&mut self) -> Result<(), EngineError> {
-        let panes = || self.panes.values().chain(self.due.iter().map(|(_, pane)| pane));
-        let bytes = |input: usize| panes().map(|pane| pane[input].memory_bytes()).sum::<usize>();
-        let bytes: Vec<usize> = (0..self.shape.sides.len()).map(bytes).collect();
-        let rows: usize = panes().flat_map(|pane| pane.iter()).map(RowBuffer::len).sum();
-        let total = bytes.iter().sum::<usize>();
-        let Running { context, share, .. } = self.running.as_mut().expect("an operator is opened first");
-        context.metrics.state_keys.store(rows as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store(total as u64, Ordering::Relaxed);
-        let states: Vec<(&str, usize)> =
-            self.shape.sides.iter().zip(&bytes).map(|(side, bytes)| (side.state.name.as_str(), *bytes)).collect();
-        charge(&self.shape.uid, share, &states, "make the window shorter, or aggregate before it")
+        let Running { context, .. } = self.running.as_ref().expect("an operator is opened first");
+        let firing = self.firing.iter().flat_map(Firing::held);
+        let reading = self.reading.iter().flat_map(|(_, reading)| reading.held());
+        self.panes.count(&self.shape, context, reading.chain(firing))
     }
+}
+
+/// Takes rows of an input into the panes of their windows; answers which are only in windows that have fired at this watermark.
+fn take_in(
+    shape: &Shape,
+    panes: &mut Panes<InputRows>,
+    watermark: i64,
+    (input, batch): (usize, &RecordBatch),
+) -> Result<Vec<Split>, EngineError> {
+    let windows = shape.sides[input].windows.as_ref().ok_or_else(|| shape.invariant("the function is in no window"))?;
+    let mut late = Vec::new();
+    for (window, split) in windows.split(batch).map_err(|reason| shape.invariant(reason))? {
+        let last = shape.series.map_or(window, |series| series.last(window));
+        if last.has_fired(watermark) {
+            late.push(split);
+            continue;
+        }
+        let columns = split.columns(batch.columns()).map_err(|source| shape.kernel(source))?;
+        panes.push(shape, (window, input), &columns, None)?;
+    }
+    Ok(late)
 }
 
 impl Operator for WindowProcess {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        let restored = waiting::read(&self.shape.uid, &self.shape.sides, context.key_groups, restored)?;
-        for rows in restored.rows {
-            self.take_in(rows.side, &rows.batch)?;
+        let shape = &self.shape;
+        let has_pane = |(window, side): Place| shape.sides[side].windows.as_ref().is_some_and(|windows| windows.has(window));
+        let watermark = self.panes.open(shape, context, restored, has_pane, |panes, rows| {
+            take_in(shape, panes, i64::MIN, (rows.side, &rows.batch)).map(drop)
+        })?;
+        (self.watermark, self.fired) = (watermark, watermark);
+        // Of a job with other windows there may be rows whose windows would all be over.
+        while let Some(slice) = self.panes.first().filter(|slice| shape.is_over(*slice, watermark)) {
+            let mut over = self.panes.read(shape, &shape.places(slice, true).collect::<Vec<_>>())?;
+            while over.next(shape, &mut self.panes)?.is_some() {}
         }
-        (self.watermark, self.fired) = (restored.watermark, restored.watermark);
         self.late.iter_mut().for_each(|late| late.open(context));
         let own = FunctionContext::new(&self.shape.uid, context, self.shape.keys.clone(), Arc::clone(&self.shape.declaration));
         let work = &mut self.work;
         guarded(|| work.open(&own)).map_err(self.failed())?;
         let out = Output::new(&self.shape.own_output, context.batch_rows_max);
         let out = out.with_sides(&self.shape.declaration.sides, &self.shape.read);
-        let share = HeapShare::new(Arc::clone(&context.heap_budget));
-        self.running = Some(Running { context: context.clone(), out, share });
+        self.running = Some(Running { context: context.clone(), out });
         self.count()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready()
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let kept = self.shape.sides[input].rows(batch.clone()).map_err(|source| self.shape.kernel(source))?;
-        for split in self.take_in(input, &kept)? {
+        for split in take_in(&self.shape, &mut self.panes, self.watermark, (input, &kept))? {
             self.late[input].take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
-        self.count()
+        self.count()?;
+        self.panes.make_room(&self.shape)
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
@@ -255,33 +281,36 @@ impl Operator for WindowProcess {
 
     fn has_output(&self) -> bool {
         let waits = self.running.as_ref().is_some_and(|running| !running.out.is_empty());
-        let fires = self.firing.is_some() || !self.due.is_empty() || self.shape.series.is_some();
+        let is_due = || self.panes.first().is_some_and(|window| window.has_fired(self.fires_at));
+        let fires = self.firing.is_some() || self.reading.is_some() || self.shape.series.is_some() || is_due();
         waits || fires || self.late.iter().any(LateRows::has_some)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         // After a restore the sources' time starts anew; what has fired stays fired.
         self.watermark = self.watermark.max(watermark.0);
-        if self.shape.series.is_none() {
-            while let Some(entry) = self.panes.first_entry().filter(|entry| entry.key().has_fired(watermark.0)) {
-                self.due.push_back(entry.remove_entry());
-            }
-        }
+        self.fires_at = watermark.0;
         Ok(Some(watermark))
     }
 
-    fn snapshot(&mut self, _checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
         if finished {
             return Ok(Vec::new());
         }
-        let mut parts = Vec::new();
-        for (input, side) in self.shape.sides.iter().enumerate() {
-            let mut pieces = Vec::new();
-            self.panes.values().for_each(|pane| waiting::save(side, &pane[input], None, &mut pieces));
-            parts.push(StatePart { meta: side.state.clone(), contents: ready(pieces).into() });
-        }
+        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
         parts.extend(watermark_part(&self.shape.uid, self.watermark));
         Ok(parts)
+    }
+
+    fn background(&mut self) -> Result<bool, EngineError> {
+        self.panes.background(&self.shape)
+    }
+
+    fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        if !completed {
+            self.panes.abandon(checkpoint);
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {

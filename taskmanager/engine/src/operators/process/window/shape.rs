@@ -17,8 +17,8 @@ use super::evict::Evictor;
 use super::firing::{Firing, Runs};
 use crate::error::EngineError;
 use crate::operators::aggregate::Series;
-use crate::operators::waiting::{Meets, Side, SidePlan};
-use crate::operators::window::Grid;
+use crate::operators::waiting::{Meets, Place, Side, SidePlan, WaitingOwner};
+use crate::operators::window::{Grid, Window};
 
 /// A function in windows, resolved against its inputs.
 pub(in super::super) struct Shape {
@@ -84,6 +84,16 @@ impl Shape {
         })
     }
 
+    /// Whether this slice, where windows overlap, is in none that has not fired at this watermark.
+    pub(super) fn is_over(&self, slice: Window, watermark: i64) -> bool {
+        self.series.is_some_and(|series| series.last(slice).has_fired(watermark))
+    }
+
+    /// Where rows of a pane are, each with whether they leave.
+    pub(super) fn places(&self, pane: Window, leaves: bool) -> impl Iterator<Item = (Place, bool)> + use<> {
+        (0..self.sides.len()).map(move |input| ((pane, input), leaves))
+    }
+
     /// Puts keys and window before rows that the function gave for the window that fires.
     pub(super) fn output(&self, firing: &Firing, runs: &mut Runs, own: RecordBatch) -> Result<RecordBatch, EngineError> {
         let rows = own.num_rows();
@@ -101,5 +111,23 @@ impl Shape {
     /// A rule of the engine's own was broken.
     pub(in super::super) fn invariant(&self, message: impl Into<String>) -> EngineError {
         EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
+    }
+}
+
+impl WaitingOwner for Shape {
+    fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    fn sides(&self) -> &[Side] {
+        &self.sides
+    }
+
+    fn remedy(&self) -> &'static str {
+        "make the window shorter, or aggregate before it"
+    }
+
+    fn kernel(&self, source: ArrowError) -> EngineError {
+        Self::kernel(self, source)
     }
 }

@@ -1,6 +1,7 @@
 //! Functions over whole windows against a naive model: every window is a list of rows. Restored in the middle, at any parallelism.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use levada_common::function::{FunctionDeclaration, FunctionKind};
 use levada_common::plan::{Evict, WindowSpec};
@@ -194,13 +195,20 @@ fn expected(key: i64, start: i64, end: i64, own: Value) -> String {
 
 /// Runs all steps, restored in the middle at another parallelism; answers what came out.
 fn restored_in_the_middle(harness: &Harness, rng: &mut StdRng, steps: &[Vec<Step>; 2]) -> (Vec<Value>, HarnessRun) {
-    let mut before = harness.clone().parallelism(rng.random_range(1..4)).start().unwrap();
+    // On the heap, or in front of a store.
+    let mut somewhere = || match rng.random_range(0..4) {
+        0 => harness.clone(),
+        at => harness.clone().store([0, 3_000, 100_000][at - 1]),
+    };
+    let harnesses = [somewhere(), somewhere()];
+    let [at_first, then] = harnesses.map(|harness| harness.parallelism(rng.random_range(1..4)));
+    let mut before = at_first.start().unwrap();
     run(&mut before, &steps[0]);
     let snapshot = before.snapshot().unwrap();
     let mut rows = before.output().unwrap();
     // What is done to it afterwards is not in the snapshot.
     run(&mut before, &steps[1]);
-    let mut after = harness.clone().parallelism(rng.random_range(1..4)).restore(&snapshot).unwrap();
+    let mut after = then.restore(&snapshot).unwrap();
     run(&mut after, &steps[1]);
     after.finish().unwrap();
     rows.extend(after.output().unwrap());
@@ -271,6 +279,33 @@ fn a_co_group_gets_the_rows_of_both_inputs() {
         let found = rows.iter().map(|row| given(row, &["first", "second"])).collect();
         assert_eq!(sorted(found), sorted(model.collect()), "seed {seed}: {window:?}");
     }
+}
+
+/// Overlapping windows of more rows than memory holds: slices stay in the store until the last window that has them.
+#[test]
+fn windows_of_more_rows_than_memory_holds_are_handed_out_range_by_range() {
+    let window = WindowSpec::Sliding { size_ms: 30, slide_ms: 10, offset_ms: 0 };
+    let harness = Harness::new(collect()).key("k", LogicalType::Int64).event_time("at").window(window, None);
+    let mut runs = [harness.clone().start().unwrap(), harness.store(256 << 10).start().unwrap()];
+    let mut most = 0;
+    for time in (0..60).step_by(10) {
+        for part in 0..10 {
+            let row = |key: i64| json!({"k": key % 500, "at": time + key % 10, "id": part * 1_000 + key});
+            let rows: Vec<Value> = (0..1_000).map(row).collect();
+            for run in &mut runs {
+                run.push(&rows).unwrap();
+            }
+            most = most.max(runs[1].metrics().state_bytes.load(Ordering::Relaxed));
+        }
+        runs.iter_mut().for_each(|run| run.watermark(time + 9).unwrap());
+        let [expected, found] = runs.each_mut().map(|run| sorted(run.output().unwrap().iter().map(Value::to_string).collect()));
+        assert!(found == expected, "at {time}");
+    }
+    assert!(most <= 512 << 10, "{most} bytes were held");
+    runs.iter_mut().for_each(|run| run.finish().unwrap());
+    let [expected, found] = runs.each_mut().map(|run| sorted(run.output().unwrap().iter().map(Value::to_string).collect()));
+    assert!(found == expected && !found.is_empty());
+    assert!(runs[1].snapshot().unwrap().states().all(|(_, rows)| rows.iter().all(|rows| rows.num_rows() < 2)));
 }
 
 /// Rows come in the order in which they came, and every group is seen, whatever it gives.

@@ -5,58 +5,35 @@
 
 mod closing;
 mod probe;
+mod rows;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array};
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{JoinKind, JoinSide};
 use levada_common::time::Watermark;
-use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
-use super::indexed::IndexedRows;
 use super::shape::Shape;
-use super::state;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::event_times;
+use crate::operators::event_time::{event_times, watermark_part};
 use crate::operators::late::LateRows;
-use crate::operators::rows::Marks;
-use crate::operators::waiting;
+use crate::operators::waiting::{Panes, Place, Reading};
 use crate::operators::window::{Grid, Split, Window, WindowSource};
 use closing::Closing;
 use probe::Probe;
+use rows::IntervalRows;
 
 /// Panes in the span of an interval.
 const PANES_PER_SPAN: i64 = 2;
 
 /// Least length of a pane in milliseconds: shorter ones would be many and nearly empty.
 const PANE_MS_MIN: i64 = 1_000;
-
-/// The rows of one side in one stretch of time.
-struct Pane {
-    rows: IndexedRows,
-    /// Of each row.
-    times: Vec<i64>,
-    /// Rows that have met one, where that must be known.
-    marks: Marks,
-}
-
-impl Pane {
-    fn new(key_types: &[DataType]) -> Self {
-        Self { rows: IndexedRows::new(key_types), times: Vec::new(), marks: Marks::default() }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.rows.memory_bytes() + self.times.capacity() * size_of::<i64>() + self.marks.memory_bytes()
-    }
-}
 
 /// How far a side's rows reach: what the time of a row that it meets may be, less its own.
 #[derive(Debug, Clone, Copy)]
@@ -74,14 +51,17 @@ pub(super) struct IntervalJoin {
     /// By side.
     reach: [Reach; 2],
     pane_ms: i64,
-    /// By side.
-    panes: [BTreeMap<Window, Pane>; 2],
+    panes: Panes<IntervalRows>,
     probes: VecDeque<Probe>,
-    closing: VecDeque<Closing>,
+    /// The pane and side that is read since its time has passed, and its rows that go out.
+    reading: Option<(Place, Reading<IntervalRows>)>,
+    closing: Option<Closing>,
     watermark: i64,
+    /// The watermark at which panes are over: it begins anew with the sources' time.
+    over_at: i64,
     /// By side.
     late: [LateRows; 2],
-    running: Option<(OperatorContext, HeapShare)>,
+    context: Option<OperatorContext>,
 }
 
 impl IntervalJoin {
@@ -92,39 +72,15 @@ impl IntervalJoin {
             shape,
             reach,
             pane_ms: (to_ms.saturating_sub(from_ms) / PANES_PER_SPAN).max(PANE_MS_MIN),
-            panes: [BTreeMap::new(), BTreeMap::new()],
+            panes: Panes::new(),
             probes: VecDeque::new(),
-            closing: VecDeque::new(),
+            reading: None,
+            closing: None,
             watermark: i64::MIN,
+            over_at: i64::MIN,
             late,
-            running: None,
+            context: None,
         }
-    }
-
-    /// Puts rows of a side into their panes. Answers, for each pane, the rows' columns, their times and the number of the first.
-    fn insert(&mut self, side: usize, batch: &RecordBatch, marks: Option<&BooleanArray>) -> Result<Vec<Inserted>, EngineError> {
-        let shape = Arc::clone(&self.shape);
-        let time = shape.sides[side].time.ok_or_else(|| shape.invariant("the join has no interval"))?;
-        let source = WindowSource::Times { time, grid: Grid::new(self.pane_ms, 0, None) };
-        let mut inserted = Vec::new();
-        for (window, split) in source.split(batch).map_err(|reason| shape.invariant(reason))? {
-            let columns = split.columns(batch.columns()).map_err(|source| shape.kernel(source))?;
-            let times = event_times(&columns[time]).ok_or_else(|| shape.invariant("event time is of another type"))?.clone();
-            let key_types = &shape.sides[side].key_types;
-            let pane = self.panes[side].entry(window).or_insert_with(|| Pane::new(key_types));
-            let first = pane.times.len();
-            pane.rows.push(&shape.sides[side].keys(&columns), &columns).map_err(|source| shape.kernel(source))?;
-            pane.times.extend_from_slice(&times);
-            if shape.kind.marks(JoinSide::ALL[side]) {
-                pane.marks.resize(pane.times.len());
-                let marked = marks.map(|marks| marked(marks, &split)).unwrap_or_default();
-                marked.into_iter().for_each(|row| {
-                    pane.marks.set(first as u32 + row);
-                });
-            }
-            inserted.push(Inserted { window, columns, times, first: first as u32 });
-        }
-        Ok(inserted)
     }
 
     /// The rows whose time has not passed, in the columns that are kept; the others are late.
@@ -158,83 +114,139 @@ impl IntervalJoin {
         }
     }
 
+    /// The first pane and side whose time has passed what its rows can meet.
+    fn next_over(&self) -> Option<Place> {
+        let has_passed = |window: &Window, lasts_ms: i64| self.over_at >= window.end.saturating_sub(1).saturating_add(lasts_ms);
+        let mut places = self.panes.places().take_while(|(window, _)| has_passed(window, 0));
+        places.find(|(window, side)| has_passed(window, self.lasts_ms(*side)))
+    }
+
+    /// Begins with the next rows that met none and go out, of the pane that is read or of the next one; whether there are some.
+    fn close_next(&mut self) -> Result<bool, EngineError> {
+        let shape = Arc::clone(&self.shape);
+        self.closing = None;
+        while self.closing.is_none() {
+            let Some(((_, side), reading)) = &mut self.reading else {
+                let Some(place) = self.next_over() else { return Ok(false) };
+                self.reading = Some((place, self.panes.read(&shape, &[(place, true)])?));
+                continue;
+            };
+            let side = JoinSide::ALL[*side];
+            let keeps = match side {
+                JoinSide::Left => shape.kind.keeps_left(),
+                JoinSide::Right => shape.kind.keeps_right(),
+            };
+            match reading.next(&shape, &mut self.panes)? {
+                Some(rows) if keeps => self.closing = rows.into_iter().next().map(|(_, rows)| Closing::new(side, rows)),
+                Some(_) => {}
+                None => self.reading = None,
+            }
+            self.count()?;
+        }
+        Ok(true)
+    }
+
     /// Counts what is held.
     fn count(&mut self) -> Result<(), EngineError> {
-        let bytes = [0, 1].map(|side: usize| {
-            let closing = self.closing.iter().filter(|closing| closing.side as usize == side).map(|closing| &closing.pane);
-            self.panes[side].values().chain(closing).map(Pane::memory_bytes).sum::<usize>()
-        });
-        let rows: usize = self.panes.iter().flat_map(BTreeMap::values).map(|pane| pane.times.len()).sum();
-        let (context, share) = self.running.as_mut().expect("an operator is opened first");
-        context.metrics.state_keys.store(rows as u64, Ordering::Relaxed);
-        context.metrics.state_bytes.store((bytes[0] + bytes[1]) as u64, Ordering::Relaxed);
-        state::charge(&self.shape, share, bytes)
+        let context = self.context.as_ref().expect("an operator is opened first");
+        let reading = self.reading.iter().flat_map(|(_, reading)| reading.held());
+        let closing = self.closing.iter().map(Closing::held);
+        self.panes.count(&self.shape, context, reading.chain(closing))
     }
 }
 
 /// Rows that were put into a pane.
 struct Inserted {
-    window: Window,
+    place: Place,
     columns: Vec<ArrayRef>,
     times: arrow::buffer::ScalarBuffer<i64>,
+    /// The number of the first of them there.
     first: u32,
 }
 
-/// Which rows of a split are marked, by their place in it.
-fn marked(marks: &BooleanArray, split: &Split) -> Vec<u32> {
-    let is_marked = |row: usize| marks.value(row);
-    let places: Vec<usize> = match split {
-        Split::All => (0..marks.len()).collect(),
-        Split::Run { start, rows } => (*start..start + rows).collect(),
-        Split::Rows(rows) => rows.values().iter().map(|row| *row as usize).collect(),
-    };
-    places.into_iter().enumerate().filter(|(_, row)| is_marked(*row)).map(|(place, _)| place as u32).collect()
+/// Where the panes of this length come from.
+fn source(shape: &Shape, side: usize, pane_ms: i64) -> Result<WindowSource, EngineError> {
+    let time = shape.sides[side].time.ok_or_else(|| shape.invariant("the join has no interval"))?;
+    Ok(WindowSource::Times { time, grid: Grid::new(pane_ms, 0, None) })
+}
+
+/// Puts rows of a side into their panes. Answers what was put into each.
+fn insert(
+    shape: &Shape,
+    panes: &mut Panes<IntervalRows>,
+    pane_ms: i64,
+    (side, batch, marks): (usize, &RecordBatch, Option<&BooleanArray>),
+) -> Result<Vec<Inserted>, EngineError> {
+    let mut inserted = Vec::new();
+    for (window, split) in source(shape, side, pane_ms)?.split(batch).map_err(|reason| shape.invariant(reason))? {
+        let columns = split.columns(batch.columns()).map_err(|source| shape.kernel(source))?;
+        let times = rows::times(shape, side, &columns)?;
+        let place = (window, side);
+        let first = panes.push(shape, place, &columns, marks.map(|marks| marked(marks, &split)).as_ref())?;
+        inserted.push(Inserted { place, columns, times, first: first as u32 });
+    }
+    Ok(inserted)
+}
+
+/// The marks of the rows of a split.
+fn marked(marks: &BooleanArray, split: &Split) -> BooleanArray {
+    match split {
+        Split::All => marks.clone(),
+        Split::Run { start, rows } => marks.slice(*start, *rows),
+        Split::Rows(rows) => rows.values().iter().map(|row| Some(marks.value(*row as usize))).collect(),
+    }
 }
 
 impl Operator for IntervalJoin {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        let shape = Arc::clone(&self.shape);
-        let restored = waiting::read(&shape.uid, &shape.sides, context.key_groups, restored)?;
-        for rows in restored.rows {
-            self.insert(rows.side, &rows.batch, rows.marks.as_ref())?;
-        }
-        self.watermark = restored.watermark;
+        let (shape, pane_ms): (&Shape, i64) = (&self.shape, self.pane_ms);
+        let has_pane = |(window, side): Place| source(shape, side, pane_ms).is_ok_and(|source| source.has(window));
+        self.watermark = self.panes.open(shape, context, restored, has_pane, |panes, rows| {
+            insert(shape, panes, pane_ms, (rows.side, &rows.batch, rows.marks.as_ref())).map(drop)
+        })?;
         self.late.iter_mut().for_each(|late| late.open(context));
-        self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
+        self.context = Some(context.clone());
         self.count()
     }
 
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready()
+    }
+
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        // Before the rows: those that come stay until they have met what is there.
+        self.panes.make_room(&self.shape)?;
         let batch = self.in_time(input, &batch)?;
         let reach = self.reach[input];
-        for inserted in self.insert(input, &batch, None)? {
-            let keys = self.shape.sides[input].keys(&inserted.columns);
-            let reached = self.panes[1 - input].keys().copied().filter(|window| reach.meets(&inserted.times, *window));
-            let reached: Vec<Window> = reached.collect();
-            if !reached.is_empty() {
-                self.probes.push_back(Probe::new(JoinSide::ALL[input], inserted, keys, reached));
+        for inserted in insert(&self.shape, &mut self.panes, self.pane_ms, (input, &batch, None))? {
+            let others = self.panes.places().filter(|(window, side)| *side != input && reach.meets(&inserted.times, *window));
+            let others: Vec<Window> = others.map(|(window, _)| window).collect();
+            if !others.is_empty() {
+                let keys = self.shape.sides[input].keys(&inserted.columns);
+                self.probes.push_back(Probe::new(inserted, keys, others));
             }
         }
         self.count()
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
-        let (context, _) = self.running.as_ref().expect("an operator is opened first");
-        let rows_max = context.batch_rows_max;
+        let rows_max = self.context.as_ref().expect("an operator is opened first").batch_rows_max;
         while let Some(probe) = self.probes.front_mut() {
             if let Some(batch) = probe.next(&self.shape, &self.reach, &mut self.panes, rows_max)? {
                 return Ok(Some(batch));
             }
             self.probes.pop_front();
         }
-        while let Some(closing) = self.closing.front_mut() {
-            if let Some(batch) = closing.next(&self.shape, rows_max)? {
+        loop {
+            if let Some(closing) = &mut self.closing
+                && let Some(batch) = closing.next(&self.shape, rows_max)?
+            {
                 return Ok(Some(batch));
             }
-            self.closing.pop_front();
-            self.count()?;
+            if !self.close_next()? {
+                return Ok(None);
+            }
         }
-        Ok(None)
     }
 
     fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
@@ -242,42 +254,35 @@ impl Operator for IntervalJoin {
     }
 
     fn has_output(&self) -> bool {
-        !self.probes.is_empty() || !self.closing.is_empty() || self.late.iter().any(LateRows::has_some)
+        let closes = self.closing.is_some() || self.reading.is_some() || self.next_over().is_some();
+        !self.probes.is_empty() || closes || self.late.iter().any(LateRows::has_some)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         // After a restore the sources' time starts anew; what has passed stays passed.
         self.watermark = self.watermark.max(watermark.0);
-        for side in JoinSide::ALL {
-            let lasts_ms = self.lasts_ms(side as usize);
-            let keeps = match side {
-                JoinSide::Left => self.shape.kind.keeps_left(),
-                JoinSide::Right => self.shape.kind.keeps_right(),
-            };
-            let is_over = |window: &Window| watermark.0 >= window.end.saturating_sub(1).saturating_add(lasts_ms);
-            let panes = &mut self.panes[side as usize];
-            while let Some(entry) = panes.first_entry().filter(|entry| is_over(entry.key())) {
-                let pane = entry.remove();
-                if keeps {
-                    self.closing.push_back(Closing::new(side, pane));
-                }
-            }
-        }
-        self.count()?;
+        self.over_at = watermark.0;
         Ok(Some(Watermark(watermark.0.saturating_sub(self.held_back_ms()))))
     }
 
-    fn snapshot(&mut self, _checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
+    fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
         if finished {
             return Ok(Vec::new());
         }
-        let mut pieces = [Vec::new(), Vec::new()];
-        for (side, panes) in self.panes.iter().enumerate() {
-            for pane in panes.values() {
-                waiting::save(&self.shape.sides[side], &pane.rows.rows, Some(&pane.marks), &mut pieces[side]);
-            }
+        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
+        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        Ok(parts)
+    }
+
+    fn background(&mut self) -> Result<bool, EngineError> {
+        self.panes.background(&self.shape)
+    }
+
+    fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
+        if !completed {
+            self.panes.abandon(checkpoint);
         }
-        Ok(state::parts(&self.shape, pieces, self.watermark))
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
