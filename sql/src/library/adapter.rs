@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, new_empty_array};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -70,10 +70,18 @@ impl Adapter {
         let kept = columns.iter().zip(&self.kept).map(|(column, ty)| cast(column, ty));
         Ok(kept.collect::<std::result::Result<_, _>>()?)
     }
+
+    /// The states of no group, which not every aggregate of the library can say.
+    fn no_states(&self) -> Vec<ArrayRef> {
+        self.kept.iter().map(new_empty_array).collect()
+    }
 }
 
 impl LibraryAggregate for Adapter {
     fn update(&self, groups: usize, known: OfGroups<'_>, rows: OfGroups<'_>) -> std::result::Result<Vec<ArrayRef>, String> {
+        if groups == 0 {
+            return Ok(self.no_states());
+        }
         let update = || {
             let mut accumulator = self.groups()?;
             self.take_states(groups, known, accumulator.as_mut())?;
@@ -84,6 +92,9 @@ impl LibraryAggregate for Adapter {
     }
 
     fn merge(&self, groups: usize, parts: &[OfGroups<'_>]) -> std::result::Result<Vec<ArrayRef>, String> {
+        if groups == 0 {
+            return Ok(self.no_states());
+        }
         let merge = || {
             let mut accumulator = self.groups()?;
             for part in parts {
@@ -95,6 +106,9 @@ impl LibraryAggregate for Adapter {
     }
 
     fn read(&self, groups: usize, known: OfGroups<'_>) -> std::result::Result<ArrayRef, String> {
+        if groups == 0 {
+            return Ok(new_empty_array(&self.result));
+        }
         let read = || {
             let mut accumulator = self.groups()?;
             self.take_states(groups, known, accumulator.as_mut())?;

@@ -171,6 +171,24 @@ fn results_are_right_by_hand() {
 }
 
 #[test]
+fn no_groups_have_no_states_and_no_results() {
+    for request in requests() {
+        let call = request.plan("c").unwrap();
+        let library = Compiler::new().aggregate(&call).unwrap();
+        let nothing: Vec<ArrayRef> = kept_types(&call).iter().map(arrow::array::new_empty_array).collect();
+        let of_none = OfGroups { groups: &[], columns: &nothing };
+        assert_eq!(library.read(0, of_none).unwrap().len(), 0, "{call:?}");
+        let rows = columns(&call, &[]);
+        let updated = library.update(0, of_none, OfGroups { groups: &[], columns: &rows }).unwrap();
+        let merged = library.merge(0, &[of_none, of_none]).unwrap();
+        for states in [updated, merged] {
+            let types: Vec<DataType> = states.iter().map(|column| column.data_type().clone()).collect();
+            assert!(types == kept_types(&call) && states.iter().all(|column| column.is_empty()), "{call:?}");
+        }
+    }
+}
+
+#[test]
 fn groups_without_rows_read_as_over_no_rows() {
     let call = request("approx_distinct").plan("c").unwrap();
     let library = Compiler::new().aggregate(&call).unwrap();
