@@ -16,13 +16,14 @@ use levada_common::ids::{Attempt, CheckpointId, Epoch, JobId};
 use levada_common::savepoint::{MANIFEST_FILE, METADATA_FILE, checkpoint_folder, manifest};
 use levada_common::storage::{Storage, retried};
 use levada_proto::metadata;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::driver::Job;
 
-use deletion::{DELETES_MAX, delete, sweep};
+use deletion::{DELETES_MAX, delete, delete_metadata, sweep};
 
 /// Time in which a checkpoint directory must prove itself.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -55,6 +56,8 @@ pub(crate) struct Checkpoints {
     /// Discards that have not ended.
     backlog: watch::Sender<usize>,
     deletes: Arc<Semaphore>,
+    /// Checkpoints whose metadata is being deleted: each says when it is gone.
+    going: Vec<oneshot::Receiver<()>>,
 }
 
 impl Checkpoints {
@@ -68,7 +71,7 @@ impl Checkpoints {
 
     fn at(job: JobId, name: String, storage: Option<Storage>) -> Self {
         let deletes = Arc::new(Semaphore::new(DELETES_MAX));
-        Self { job, name, storage, warned: false, backlog: watch::Sender::new(0), deletes }
+        Self { job, name, storage, warned: false, backlog: watch::Sender::new(0), deletes, going: Vec::new() }
     }
 
     /// URI of the job's directory.
@@ -150,16 +153,33 @@ impl Checkpoints {
         }
         self.backlog.send_modify(|discards| *discards += 1);
         let deletes = Arc::clone(&self.deletes);
+        let gone = whole.then(|| self.metadata_goes());
         Some(async move {
             let deadline = Instant::now() + DISCARD_TIMEOUT;
             let folder_of_it = whole.then_some(folder.as_str());
-            if let Err(cause) = delete(&storage, &deletes, folder_of_it, files, deadline).await {
+            let deleted = async {
+                if let Some(gone) = gone {
+                    delete_metadata(&storage, &deletes, &folder, deadline).await?;
+                    let _ = gone.send(());
+                }
+                delete(&storage, &deletes, folder_of_it, files, deadline).await
+            };
+            if let Err(cause) = deleted.await {
                 warn!(%job, %checkpoint, "files of {folder} are left: {cause}");
             }
         })
     }
 
-    /// Deletes files that snapshots shared. Ended deletions are to be told by `discarded`.
+    /// Notes that metadata is being deleted; to be told when it is gone.
+    fn metadata_goes(&mut self) -> oneshot::Sender<()> {
+        self.going.retain_mut(|gone| gone.try_recv() == Err(TryRecvError::Empty));
+        let (gone, going) = oneshot::channel();
+        self.going.push(going);
+        gone
+    }
+
+    /// Deletes files that snapshots shared, once the metadata of all that were discarded before is gone: whoever finds a file missing
+    /// finds the metadata missing, too. Ended deletions are to be told by `discarded`.
     pub(crate) fn delete_shared(&mut self, files: Vec<String>) -> Option<impl Future<Output = ()> + Send + use<>> {
         let (job, storage) = (self.job, self.storage.clone()?);
         if *self.backlog.borrow() >= DISCARDS_MAX {
@@ -167,8 +187,11 @@ impl Checkpoints {
             return None;
         }
         self.backlog.send_modify(|discards| *discards += 1);
-        let deletes = Arc::clone(&self.deletes);
+        let (deletes, going) = (Arc::clone(&self.deletes), std::mem::take(&mut self.going));
         Some(async move {
+            if futures::future::try_join_all(going).await.is_err() {
+                return warn!(%job, files = files.len(), "shared files are left: metadata that names them could not be deleted");
+            }
             let deadline = Instant::now() + DISCARD_TIMEOUT;
             if let Err(cause) = delete(&storage, &deletes, None, files.into_iter().collect(), deadline).await {
                 warn!(%job, "shared files are left: {cause}");

@@ -22,6 +22,14 @@ pub enum SnapshotError {
     /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// It was there when its metadata was read, and is not any more.
+    #[error(
+        "\"{file}\" was deleted or replaced while it was read, as a job does with its old checkpoints; name the job's folder to read the newest one, or take a savepoint, which stays (`checkpoint.num_retained` says how many checkpoints do)"
+    )]
+    Replaced {
+        /// URI of its metadata.
+        file: String,
+    },
     /// No operator of this name has state.
     #[error("the snapshot has no operator \"{uid}\"{hint}")]
     NoOperator {

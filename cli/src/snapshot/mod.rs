@@ -102,6 +102,19 @@ impl Snapshot {
         Self { uri, metadata, states, storage }
     }
 
+    /// To be asked before something missing or wrong is called damage: whether it is the snapshot of before that is read.
+    ///
+    /// Errors: `Replaced`. A job deletes the metadata of a checkpoint before any other file of it.
+    pub async fn still_there(&self) -> Result<(), SnapshotError> {
+        let replaced = match snapshot::open(&self.uri).await {
+            Ok(now) => now.metadata != self.metadata,
+            Err(snapshot::SnapshotError::NotFound { .. }) => true,
+            // What cannot be read now says nothing about then.
+            Err(_) => false,
+        };
+        if replaced { Err(SnapshotError::Replaced { file: self.uri.clone() }) } else { Ok(()) }
+    }
+
     /// What the paths of handles are relative to.
     pub fn storage(&self) -> &Storage {
         &self.storage

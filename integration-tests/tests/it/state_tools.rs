@@ -120,6 +120,33 @@ fn row_values(row: &Value) -> anyhow::Result<(i64, i64)> {
     }
 }
 
+/// What a job deletes while it is read is not called damaged, on files of checkpoints and on files that these share.
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoints_of_a_running_job_are_whole_or_gone() -> anyhow::Result<()> {
+    for backend in ["fs", "rocksdb"] {
+        let cluster = Processes::start(Setup { task_managers: 1, ..Setup::default() }).await?;
+        let dir = cluster.path("checkpoints");
+        let graph = graph(&dir).replace("backend: fs", &format!("backend: {backend}"));
+        let graph = graph.replace("interval: 200ms", "interval: 10ms, num_retained: 1").replace("rate: 20000", "rate: 5000");
+        let job = cluster.submit(&graph).await?;
+        cluster.wait_for_checkpoints(&job, 3).await?;
+        let (mut whole, mut gone) = (0, 0);
+        for _ in 0..30 {
+            let output = levada(&["verify", &text(&dir.join(&job))])?;
+            let (found, refused) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+            ensure!(!found.contains("damage") && !refused.contains("damage"), "{backend}: {found}{refused}");
+            let is_gone =
+                refused.contains("was deleted or replaced while it was read") || refused.contains("there is no snapshot");
+            ensure!(output.status.success() != is_gone, "{backend}: {found}{refused}");
+            (whole, gone) = (whole + u32::from(!is_gone), gone + u32::from(is_gone));
+        }
+        println!("{backend}: {whole} times whole, {gone} times gone");
+        cluster.client().await?.cancel(&job).await?;
+        cluster.wait(&job).await?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retained_checkpoint_is_looked_into_without_its_job() -> anyhow::Result<()> {
     let cluster = Processes::start(Setup::default()).await?;

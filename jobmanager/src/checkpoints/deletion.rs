@@ -13,7 +13,19 @@ use tokio::time::Instant;
 /// Files of one job that are deleted at a time.
 pub(super) const DELETES_MAX: usize = 16;
 
-/// Deletes the metadata first: without it no one takes the rest for a checkpoint. With a `folder` all that is in it goes.
+/// Deletes the metadata in `folder`: before all else of a checkpoint, since without it no one takes the rest for one.
+pub(super) async fn delete_metadata(
+    storage: &Storage,
+    deletes: &Semaphore,
+    folder: &str,
+    deadline: Instant,
+) -> Result<(), String> {
+    let _permit = deletes.acquire().await.map_err(|error| error.to_string())?;
+    let path = format!("{folder}/{METADATA_FILE}");
+    retried(deadline, || storage.delete(&path)).await.map_err(|error| error.to_string())
+}
+
+/// Deletes files; with a `folder` all that is in it goes.
 pub(super) async fn delete(
     storage: &Storage,
     deletes: &Semaphore,
@@ -26,9 +38,6 @@ pub(super) async fn delete(
         let _permit = deletes.acquire().await.map_err(|error| error.to_string())?;
         retried(deadline, || storage.delete(&path)).await.map_err(text)
     };
-    if let Some(folder) = folder {
-        one(format!("{folder}/{METADATA_FILE}")).await?;
-    }
     // What is in the folder goes with it.
     let inside = folder.map(|folder| format!("{folder}/"));
     let files = files.into_iter().filter(|path| inside.as_ref().is_none_or(|inside| !path.starts_with(inside.as_str())));

@@ -61,6 +61,26 @@ async fn metadata_is_read_back_and_a_discard_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn shared_files_go_when_the_metadata_that_names_them_is_gone() {
+    let storage = Storage::in_memory();
+    let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), Some(storage.clone()));
+    storage.put("shared/1-1-a", Bytes::from_static(b"x")).await.unwrap();
+    checkpoints.write(checkpoint(1), &CheckpointKind::Checkpoint, 10_000).unwrap().await.unwrap();
+    let discard = checkpoints.discard(CheckpointId(1), &CheckpointKind::Checkpoint, &[], true).unwrap();
+    let mut shared = Box::pin(checkpoints.delete_shared(vec!["shared/1-1-a".into()]).unwrap());
+    assert!(futures::poll!(&mut shared).is_pending());
+    assert_eq!(paths(&storage).await, ["chk-1/_metadata", "shared/1-1-a"]);
+    discard.await;
+    shared.await;
+    assert_eq!(paths(&storage).await, Vec::<String>::new());
+    // Where it could not be deleted what it names stays.
+    storage.put("shared/1-1-b", Bytes::from_static(b"x")).await.unwrap();
+    drop(checkpoints.discard(CheckpointId(2), &CheckpointKind::Checkpoint, &[], true).unwrap());
+    checkpoints.delete_shared(vec!["shared/1-1-b".into()]).unwrap().await;
+    assert_eq!(paths(&storage).await, ["shared/1-1-b"]);
+}
+
+#[tokio::test]
 async fn metadata_waits_while_deletions_are_behind() {
     let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), Some(Storage::in_memory()));
     let discards: Vec<_> = (0..BACKLOG_MAX as u64)

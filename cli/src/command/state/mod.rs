@@ -138,15 +138,16 @@ async fn perform(action: StateAction, out: &mut impl Write) -> anyhow::Result<Ex
         }
         StateAction::Show(arguments) => {
             let snapshot = Snapshot::open(&arguments.snapshot).await?;
-            show::show(&snapshot, &arguments, out).await?;
+            unless_replaced(&[&snapshot], show::show(&snapshot, &arguments, out).await).await?;
         }
         StateAction::Export(arguments) => {
             let snapshot = Snapshot::open(&arguments.snapshot).await?;
-            export::export(&snapshot, &arguments, out).await?;
+            unless_replaced(&[&snapshot], export::export(&snapshot, &arguments, out).await).await?;
         }
         StateAction::Diff(arguments) => {
             let (before, after) = (Snapshot::open(&arguments.before).await?, Snapshot::open(&arguments.after).await?);
-            return Ok(code(diff::diff(&before, &after, arguments.keys, out).await?));
+            let done = diff::diff(&before, &after, arguments.keys, out).await;
+            return Ok(code(unless_replaced(&[&before, &after], done).await?));
         }
         StateAction::Verify(arguments) => {
             let snapshot = Snapshot::open(&arguments.snapshot).await?;
@@ -154,6 +155,16 @@ async fn perform(action: StateAction, out: &mut impl Write) -> anyhow::Result<Ex
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was done; where it failed because one of the snapshots is not there any more, that.
+async fn unless_replaced<T>(snapshots: &[&Snapshot], done: anyhow::Result<T>) -> anyhow::Result<T> {
+    if done.as_ref().is_err_and(|error| !is_broken_pipe(error)) {
+        for snapshot in snapshots {
+            snapshot.still_there().await?;
+        }
+    }
+    done
 }
 
 /// 0 where all is well.

@@ -22,6 +22,8 @@ use crate::snapshot::{OperatorState, Snapshot, SnapshotError};
 const AT_ONCE: usize = 4;
 
 /// Prints a line for each damage and a last one with the sums; `true` where there is none.
+///
+/// Errors: the snapshot was deleted or replaced meanwhile; nothing is called damaged for that.
 pub async fn verify(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<bool> {
     let handles: Vec<&StateHandle> = snapshot.states.iter().flat_map(|state| &state.handles).collect();
     let files: BTreeSet<&str> = handles.iter().flat_map(|handle| paths(handle)).collect();
@@ -32,12 +34,18 @@ pub async fn verify(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result
     };
     let mut checks = stream::iter(&handles).map(|handle| check(snapshot, handle)).buffered(AT_ONCE);
     while let Some(damages) = checks.next().await {
+        if !damages.is_empty() {
+            snapshot.still_there().await?;
+        }
         tell(out, damages)?;
     }
     let databases: BTreeSet<&DatabaseFile> = handles.iter().flat_map(|handle| database_files(handle)).collect();
     let check = |file| async move { check_file(snapshot.storage(), file).await.err().map(|damage| damage.text(file)) };
     let mut checks = stream::iter(databases).map(check).buffered(AT_ONCE);
     while let Some(damage) = checks.next().await {
+        if damage.is_some() {
+            snapshot.still_there().await?;
+        }
         tell(out, damage.into_iter().collect())?;
     }
     for state in &snapshot.states {
@@ -300,6 +308,35 @@ mod tests {
         std::fs::remove_file(&path).expect("it was there");
         let (whole, text) = verified(&written).await;
         assert!(!whole && text.starts_with("\"chk-7/counts-panes-0\" is damaged: it does not exist"), "{text}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_was_deleted_meanwhile_is_not_called_damaged() {
+        for (written, file) in [(Written::new(&Written::counts()), "counts-panes-1"), (Written::in_database(), "CURRENT")] {
+            let snapshot = Snapshot::open(&written.path()).await.expect("it is found");
+            let metadata = std::fs::read(written.file("_metadata")).expect("a file");
+            let other = Written::new(&Written::counts()[1..]);
+            std::fs::remove_file(written.file("_metadata")).expect("it was there");
+            let folder = written.file("");
+            let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+            let gone: Vec<_> = entries.filter(|path| path.to_string_lossy().contains(file)).collect();
+            assert_eq!(gone.len(), 1, "{gone:?}");
+            std::fs::remove_file(&gone[0]).expect("it was there");
+            let is_told = async |what: &str| {
+                let mut out = Vec::new();
+                let error = verify(&snapshot, &mut out).await.expect_err(what).to_string();
+                assert!(error.contains("chk-7/_metadata\" was deleted or replaced while it was read"), "{error}");
+                assert_eq!(String::from_utf8_lossy(&out), "", "{what}");
+            };
+            is_told("deleted").await;
+            std::fs::copy(other.file("_metadata"), written.file("_metadata")).expect("a file");
+            is_told("replaced").await;
+            std::fs::write(written.file("_metadata"), metadata).expect("a file");
+            let (whole, text) = verified(&written).await;
+            assert!(!whole && text.contains("it does not exist"), "{text}");
+            std::fs::remove_dir_all(written.file("")).expect("it was there");
+            is_told("gone with its folder").await;
+        }
     }
 
     #[tokio::test]
