@@ -6,6 +6,8 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::{CheckpointId, Uid};
@@ -18,6 +20,7 @@ use super::durable::{create_folder, failed, remove, sync_folder};
 use super::part::{Names, Part};
 use super::place::Place;
 use super::remote::RemoteSink;
+use super::run;
 use crate::error::ConnectorError;
 use crate::formats::ndjson::write::NdjsonEncoder;
 use crate::options::checked;
@@ -34,8 +37,8 @@ pub struct FileSink {
     names: Option<Names>,
     /// The file that is being written: none before the first row after a barrier.
     open: Option<(PathBuf, File)>,
-    /// Files that are closed and not published.
-    prepared: Vec<Part>,
+    /// Files that are closed and not published, and whether they have become durable.
+    prepared: Vec<(Part, Arc<AtomicBool>)>,
 }
 
 /// Makes a sink of these options.
@@ -69,7 +72,7 @@ impl FileSink {
         File::create_new(&probe).map_err(|source| failed("create", &probe, source))?;
         remove(&probe)?;
         for entry in restored {
-            self.prepared.push(Part::parse(entry)?);
+            self.prepared.extend(run::parse(entry)?.into_iter().map(|part| (part, Arc::new(AtomicBool::new(true)))));
         }
         self.publish(CheckpointId(u64::MAX))?;
         names.remove_leftovers(context.parallelism, context.restored_from)?;
@@ -79,12 +82,12 @@ impl FileSink {
 
     /// Publishes what checkpoints up to this one have closed.
     fn publish(&mut self, checkpoint: CheckpointId) -> Result<(), ConnectorError> {
-        let (due, later): (Vec<Part>, Vec<Part>) =
-            std::mem::take(&mut self.prepared).into_iter().partition(|part| part.checkpoint <= checkpoint);
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.prepared).into_iter().partition(|(part, _)| part.checkpoint <= checkpoint);
         self.prepared = later;
-        let mut folders: Vec<&PathBuf> = due.iter().map(|part| &part.folder).collect();
+        let mut folders: Vec<&PathBuf> = due.iter().map(|(part, _)| &part.folder).collect();
         folders.dedup();
-        due.iter().try_for_each(Part::publish)?;
+        due.iter().try_for_each(|(part, _)| part.publish())?;
         folders.into_iter().try_for_each(|folder| sync_folder(folder))
     }
 
@@ -112,7 +115,7 @@ impl FileSink {
             drop(file);
             let part = self.names.as_ref().expect("open comes before prepare").part(checkpoint);
             fs::rename(&path, part.hidden_path()).map_err(|source| failed("close", &path, source))?;
-            self.prepared.push(part);
+            self.prepared.push((part, Arc::default()));
         }
         Ok(())
     }
@@ -136,12 +139,18 @@ impl Sink for FileSink {
         if self.prepared.is_empty() {
             return Ok(Prepared::default());
         }
+        let parts: Vec<Part> = self.prepared.iter().map(|(part, _)| part.clone()).collect();
+        let entries = run::entries(&parts);
         // Files of checkpoints that were given up are in this one too: theirs may never have become durable.
-        let (parts, uid) = (self.prepared.clone(), self.uid.clone());
-        let entries = parts.iter().map(Part::entry).collect();
+        let is_new = |(_, durable): &&(Part, Arc<AtomicBool>)| !durable.load(Ordering::Acquire);
+        let new: Vec<(Part, Arc<AtomicBool>)> = self.prepared.iter().filter(is_new).cloned().collect();
+        let uid = self.uid.clone();
         let durable = move || {
-            let synced = parts.iter().try_for_each(Part::sync).and_then(|()| sync_folder(&parts[0].folder));
-            synced.map_err(|error| error.at(&uid, "file"))
+            let synced = new.iter().try_for_each(|(part, _)| part.sync());
+            let folders = new.first().map_or(Ok(()), |(part, _)| sync_folder(&part.folder));
+            synced.and(folders).map_err(|error| error.at(&uid, "file"))?;
+            new.iter().for_each(|(_, durable)| durable.store(true, Ordering::Release));
+            Ok(())
         };
         Ok(Prepared { entries, durable: Some(Box::new(durable)), late: None })
     }
