@@ -25,3 +25,4 @@ pub mod steps;
 pub mod streams;
 pub mod text;
 pub mod usage;
+pub mod windows;

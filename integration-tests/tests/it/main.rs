@@ -12,6 +12,7 @@ mod kill;
 mod nexmark;
 mod outputs;
 mod python;
+mod queries;
 mod savepoints;
 mod standstill;
 mod state_tools;

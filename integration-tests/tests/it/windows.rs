@@ -1,12 +1,11 @@
 //! Windows on real processes: Nexmark's q5 and q11 with short windows against a slow reference, and a kill in the middle.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use levada_common::graph::{GraphGap, GraphWindow, JobGraph};
-use levada_integration_tests::bids::{Bid, bid};
 use levada_integration_tests::process::{Processes, Setup, output_lines};
+use levada_integration_tests::windows as reference;
 use levada_proto::v1::{JobState, JobStatus};
 use serde_json::Value;
 
@@ -38,42 +37,16 @@ fn session() -> GraphWindow {
     GraphWindow::Session { gap: GraphGap::Fixed { ms: GAP_MS } }
 }
 
-fn bids() -> impl Iterator<Item = Bid> {
-    (0..EVENTS).filter_map(bid)
-}
-
 /// By the end of each window: auction and bids of those that have most.
 fn hottest() -> Vec<String> {
-    let mut counts = BTreeMap::<i64, BTreeMap<u64, u64>>::new();
-    for bid in bids() {
-        let first = bid.time_ms.div_euclid(SLIDE_MS) * SLIDE_MS;
-        for start in (0..).map(|n| first - n * SLIDE_MS).take_while(|start| start + SIZE_MS > bid.time_ms) {
-            *counts.entry(start + SIZE_MS).or_default().entry(bid.auction).or_default() += 1;
-        }
-    }
-    let most = |counts: &BTreeMap<u64, u64>| counts.values().copied().max().expect("a window has a bid");
-    let rows = counts.iter().flat_map(|(end, counts)| {
-        let most = most(counts);
-        counts.iter().filter(move |(_, bids)| **bids == most).map(move |(auction, bids)| format!("{end} {auction} {bids}"))
-    });
-    sorted(rows)
+    let rows = reference::hottest(EVENTS, SIZE_MS, SLIDE_MS);
+    sorted(rows.into_iter().map(|(end, auction, bids)| format!("{end} {auction} {bids}")))
 }
 
 /// By bidder and session: start, end and bids.
 fn sessions() -> Vec<String> {
-    let mut open = BTreeMap::<u64, (i64, i64, u64)>::new();
-    let mut rows = Vec::new();
-    let row = |bidder: u64, (start, end, bids): (i64, i64, u64)| format!("{bidder} {start} {end} {bids}");
-    for bid in bids() {
-        let session = open.entry(bid.bidder).or_insert((bid.time_ms, bid.time_ms, 0));
-        if bid.time_ms > session.1 && session.2 > 0 {
-            rows.push(row(bid.bidder, *session));
-            *session = (bid.time_ms, bid.time_ms, 0);
-        }
-        (session.1, session.2) = (bid.time_ms + GAP_MS, session.2 + 1);
-    }
-    rows.extend(open.into_iter().map(|(bidder, session)| row(bidder, session)));
-    sorted(rows.into_iter())
+    let rows = reference::sessions(EVENTS, GAP_MS);
+    sorted(rows.into_iter().map(|(bidder, start, end, bids)| format!("{bidder} {start} {end} {bids}")))
 }
 
 fn sorted(rows: impl Iterator<Item = String>) -> Vec<String> {
