@@ -1,12 +1,14 @@
 //! Failures that people met in systems of this kind, one test a case; the number is the case's.
 
 mod alignment;
+mod clock;
 mod data;
 mod disk;
 mod event_time;
 mod fence;
 mod file;
 mod leak;
+mod names;
 mod order;
 mod progress;
 mod restore;

@@ -1,4 +1,4 @@
-//! G05, G06, G09: checkpoints in a store that is missing, refuses, fails or is slow; and a job whose checkpoints are in S3.
+//! G05, G06, G08, G09, G81: checkpoints in a store that is missing, refuses, fails or is slow; and a job whose checkpoints are in S3.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -165,6 +165,89 @@ async fn g06_slow_deletions_are_bounded_and_caught_up_with() -> anyhow::Result<(
         left = rig.folders().await?;
     }
     assert!(left.is_empty(), "a job that has FINISHED keeps no checkpoint: {left:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g08_two_jobs_of_one_name_keep_their_state_apart() -> anyhow::Result<()> {
+    let mut cluster = Processes::start(Setup { slots: 4, ..Setup::default() }).await?;
+    let checkpoints = cluster.path("checkpoints");
+    let settings = format!(
+        "  parallelism: 4\n  state: {{ backend: fs, inline_threshold: 0 }}\n  checkpoint: {{ dir: \"file://{}\", interval: 100ms }}\n  restart: {{ strategy: fixed-delay, attempts: 100, delay: 50ms }}",
+        checkpoints.display()
+    );
+    let stream = StreamA { rows: 400_000, rate: Some(80_000), settings };
+    let (single, double) = (cluster.path("single"), cluster.path("double"));
+    let graphs = [stream.graph(&single), stream.graph(&double).replace("        v: n\n", "        v: n * 2\n")];
+    let jobs = [cluster.submit(&graphs[0]).await?, cluster.submit(&graphs[1]).await?];
+    for job in &jobs {
+        cluster.wait_for_checkpoints(job, 3).await?;
+    }
+    for number in cluster.running() {
+        cluster.kill_task_manager(number)?;
+        cluster.start_task_manager()?;
+    }
+    for job in &jobs {
+        let status = cluster.finish(job).await?;
+        assert!(status.restarts >= 1 && status.restored_checkpoint > 0, "the kill did not hit");
+    }
+    let doubled = |line: String| {
+        let (start, total) = line.rsplit_once(':').expect("the total is last");
+        let total: u64 = total.trim_end_matches('}').parse().expect("a number");
+        format!("{start}:{}}}", total * 2)
+    };
+    let mut expected: Vec<String> = stream.expected().into_iter().map(doubled).collect();
+    expected.sort_unstable();
+    assert!(output_lines(&single)? == stream.expected(), "the rows of the first differ");
+    assert!(output_lines(&double)? == expected, "the rows of the second differ");
+    Ok(())
+}
+
+/// G81: a store that asks to slow down, loses connections, and is away for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn g81_a_store_that_asks_to_slow_down_costs_no_row_and_no_restart() -> anyhow::Result<()> {
+    let rig = Rig::start("g81").await?;
+    let settings = rig.settings("interval: 100ms, timeout: 5s, num_retained: 1, tolerable_failures: 1000");
+    let stream = StreamB { rows: 1_200_000, rate: Some(60_000), settings };
+    let out = rig.cluster.path("out");
+    let job = rig.cluster.submit(&stream.graph(&out)).await?;
+    let mut status = rig.cluster.wait_for_checkpoints(&job, 1).await?;
+    // Of ten requests so many meet this fate, by turns.
+    for (of_ten, fate) in [(3, Fate::Status(503)), (1, Fate::CutAnswer), (1, Fate::Cut), (1, Fate::Delay(Duration::from_secs(2)))]
+    {
+        let mut requests = 0;
+        rig.proxy.set(move |_, _| {
+            requests += 1;
+            if requests * 7 % 10 < of_ten { fate } else { Fate::Pass }
+        });
+        let wanted = completed(&status) + 3;
+        status = rig.cluster.wait_for_checkpoints(&job, wanted).await.map_err(|error| error.context(format!("{fate:?}")))?;
+    }
+    let requests = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&requests);
+    rig.proxy.set(move |_, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Fate::Status(500)
+    });
+    let before = failed(&status);
+    status = rig.cluster.wait_until(&job, "a failed checkpoint", |status| failed(status) > before).await?;
+    // A checkpoint under way asks again, later each time: three tasks with a file each would come to thousands otherwise.
+    let asked = requests.load(Ordering::Relaxed);
+    assert!(asked < 500, "{asked} requests while the store was away");
+    rig.proxy.set(|_, _| Fate::Pass);
+    rig.cluster.wait_for_checkpoints(&job, completed(&status) + 1).await?;
+    let status = rig.cluster.wait(&job).await?;
+    assert_eq!((status.state(), status.restarts), (JobState::Finished, 0), "{}", status.failure);
+    assert!(output_lines(&out)? == stream.expected(), "the ids differ");
+    let mut left = rig.storage()?.list("").await?;
+    let patience = std::time::Instant::now();
+    while !left.is_empty() && patience.elapsed() < Duration::from_secs(60) {
+        // Deletions go on after the job's end; nothing announces the last one.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        left = rig.storage()?.list("").await?;
+    }
+    assert_eq!(left, [], "objects of checkpoints that are gone");
+    assert_eq!(rig.s3.open_uploads(&rig.checkpoints).await?, 0);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Window edges: times before 1970, times at the ends of the range.
+//! Window edges: times before 1970, times at the ends of the range, times on the edges of windows that hop.
 
 use levada_integration_tests::process::{Processes, Setup};
 use levada_proto::v1::JobState;
@@ -18,11 +18,34 @@ async fn g26_events_before_1970() -> anyhow::Result<()> {
     let cluster = Processes::start(Setup { task_managers: 1, ..Setup::default() }).await?;
     let lines = [-5001, -5000, -4999, -1, 0].map(|ts| format!("{{\"k\":\"a\",\"ts\":{ts}}}"));
     let path = input(&cluster, "input.ndjson", &lines)?;
-    let transform = WINDOWED.replace("SIZE", "5s");
-    let out = cluster.path("out");
-    let job = Job { settings: "parallelism: 2", source: source(&path, "fail"), transform: &transform, out: &out };
-    let (_, rows) = finish(&cluster, &job).await?;
-    assert_eq!(rows, [r#"{"k":"a","s":-10000,"n":1}"#, r#"{"k":"a","s":-5000,"n":3}"#, r#"{"k":"a","s":0,"n":1}"#]);
+    let tumbling = WINDOWED.replace("SIZE", "5s");
+    let hopping = WINDOWED.replace("tumbling: { size: SIZE }", "sliding: { size: 5s, slide: 5s }");
+    for (name, transform) in [("tumbling", tumbling), ("hopping", hopping)] {
+        let out = cluster.path(name);
+        let job = Job { settings: "parallelism: 2", source: source(&path, "fail"), transform: &transform, out: &out };
+        let (_, rows) = finish(&cluster, &job).await?;
+        let expected = [r#"{"k":"a","s":-10000,"n":1}"#, r#"{"k":"a","s":-5000,"n":3}"#, r#"{"k":"a","s":0,"n":1}"#];
+        assert_eq!(rows, expected, "{name}");
+    }
+    Ok(())
+}
+
+/// G28: what lies exactly on the edge of a window is in the one that begins there, and in no other one more or less.
+#[tokio::test(flavor = "multi_thread")]
+async fn g28_rows_on_the_edges_of_hops() -> anyhow::Result<()> {
+    let cluster = Processes::start(Setup { task_managers: 1, ..Setup::default() }).await?;
+    let lines = [0, 4999, 5000, 9999, 10_000].map(|ts| format!("{{\"k\":\"a\",\"ts\":{ts}}}"));
+    let path = input(&cluster, "input.ndjson", &lines)?;
+    let transform = WINDOWED.replace("tumbling: { size: SIZE }", "sliding: { size: 10s, slide: 5s }");
+    for parallelism in [1, 2] {
+        let out = cluster.path(&format!("out-{parallelism}"));
+        let settings = format!("parallelism: {parallelism}");
+        let job = Job { settings: &settings, source: source(&path, "fail"), transform: &transform, out: &out };
+        let (status, rows) = finish(&cluster, &job).await?;
+        let expected =
+            [(-5000, 2), (0, 4), (10_000, 1), (5000, 3)].map(|(start, n)| format!("{{\"k\":\"a\",\"s\":{start},\"n\":{n}}}"));
+        assert_eq!((rows, node(&status, "step").late_rows), (expected.to_vec(), 0), "parallelism {parallelism}");
+    }
     Ok(())
 }
 
