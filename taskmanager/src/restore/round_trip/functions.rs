@@ -63,6 +63,7 @@ pub fn functions() -> Functions {
     registered
         .into_iter()
         .chain(super::clocks::registered())
+        .chain(super::windows::registered())
         .map(|function| (function.declaration().name.clone(), function))
         .collect()
 }

@@ -3,12 +3,14 @@
 //! What goes out is taken while rows come, and what comes back must go on as one run that nothing ever interrupted.
 
 mod chain;
+mod changes;
 mod clocks;
 mod damage;
 mod functions;
 mod rig;
 mod run;
 mod specs;
+mod windows;
 
 use levada_common::checkpoint::StateKind;
 use levada_common::plan::BackendKind;

@@ -21,6 +21,7 @@ use levada_state::snapshot::StatePart;
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use super::changes::{changelog, changes};
 use super::functions::{LISTS, functions};
 use super::specs::{compiler, input, rates};
 
@@ -31,11 +32,16 @@ pub const MAX_PARALLELISM: u32 = 16;
 pub const FEED_ROWS: i64 = 40;
 const KEYS: i64 = 40;
 
+/// Values that rows have: few enough that a key has one again.
+const VALUES: i64 = 60;
+
 /// What comes at once, and what time it is afterwards.
 pub struct Feed {
     rows: RecordBatch,
     /// What joins meet.
     others: RecordBatch,
+    /// What comes and goes.
+    changes: RecordBatch,
     rates: Option<RecordBatch>,
     watermark: Watermark,
     processing_ms: i64,
@@ -48,12 +54,14 @@ impl Feed {
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.1)));
         let times: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.2)));
         let rows = RecordBatch::try_new(input().to_arrow(), vec![keys, values, times]).unwrap();
-        Self { others: rows.slice(0, 0), rows, rates: None, watermark: Watermark(watermark), processing_ms }
+        let changes = RecordBatch::new_empty(changelog().to_arrow());
+        Self { others: rows.slice(0, 0), rows, changes, rates: None, watermark: Watermark(watermark), processing_ms }
     }
 }
 
 /// Feeds of random rows in the order of their times, but for a few that are late; `from` is the first one's number.
 pub fn feeds(rng: &mut StdRng, from: i64, count: i64) -> Vec<Feed> {
+    let mut before = RecordBatch::new_empty(input().to_arrow());
     let mut feed = |number: i64| {
         let start = number * 90;
         let rates = (number % 4 == 0).then(|| {
@@ -62,7 +70,8 @@ pub fn feeds(rng: &mut StdRng, from: i64, count: i64) -> Vec<Feed> {
             RecordBatch::try_new(rates().to_arrow(), vec![names, values]).unwrap()
         });
         let (rows, others) = (rows(rng, start), rows(rng, start));
-        Feed { rows, others, rates, watermark: Watermark(start - 100), processing_ms: 900 * number }
+        let changes = changes(&rows, &std::mem::replace(&mut before, rows.clone()));
+        Feed { rows, others, changes, rates, watermark: Watermark(start - 100), processing_ms: 900 * number }
     };
     (from..from + count).map(&mut feed).collect()
 }
@@ -71,7 +80,7 @@ fn rows(rng: &mut StdRng, start: i64) -> RecordBatch {
     let key = |rng: &mut StdRng| format!("key {}", rng.random_range(0..KEYS));
     let time = |rng: &mut StdRng, row| if rng.random_bool(0.05) { start - rng.random_range(0..800) } else { start + 2 * row };
     let keys: ArrayRef = Arc::new(StringArray::from_iter_values((0..FEED_ROWS).map(|_| key(rng))));
-    let values: ArrayRef = Arc::new(Int64Array::from_iter_values((0..FEED_ROWS).map(|_| rng.random_range(0..1000))));
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values((0..FEED_ROWS).map(|_| rng.random_range(0..VALUES))));
     let times: ArrayRef = Arc::new(Int64Array::from_iter_values((0..FEED_ROWS).map(|row| time(rng, row))));
     RecordBatch::try_new(input().to_arrow(), vec![keys, values, times]).unwrap()
 }
@@ -132,19 +141,25 @@ impl Run {
     /// Gives every operator the feed's rows, each task those that are its own, and says what time it is.
     pub fn feed(&mut self, feed: &Feed) {
         let width = self.width();
-        let (rows, others) = (owners(&feed.rows, width), owners(&feed.others, width));
+        let owners = |rows: &RecordBatch, key| owners(rows.column(key), width);
+        let (rows, others, changes) = (owners(&feed.rows, 0), owners(&feed.others, 0), owners(&feed.changes, 1));
         let turns: Vec<usize> = (0..feed.rows.num_rows()).map(|row| (self.turn + row) % width).collect();
         self.turn += feed.rows.num_rows();
         for subtask in 0..width {
             for place in 0..self.tasks[subtask].len() {
                 self.tick(subtask, place, feed.processing_ms);
                 let second = match &self.spec(place).kind {
-                    OperatorKind::Process(process) => process.broadcast.as_ref().and(feed.rates.clone()),
-                    OperatorKind::Join(_) => Some(own(&feed.others, &others, subtask)),
+                    OperatorKind::Process(process) if process.second.is_none() => {
+                        process.broadcast.as_ref().and(feed.rates.clone())
+                    }
+                    OperatorKind::Process(_) | OperatorKind::Join(_) => Some(own(&feed.others, &others, subtask)),
                     _ => None,
                 };
                 let is_keyed = self.spec(place).uid.as_str() != LISTS;
-                let first = own(&feed.rows, if is_keyed { &rows } else { &turns }, subtask);
+                let first = match self.spec(place).input.changelog {
+                    true => own(&feed.changes, &changes, subtask),
+                    false => own(&feed.rows, if is_keyed { &rows } else { &turns }, subtask),
+                };
                 for (input, batch) in [(1, second), (0, Some(first))] {
                     if let Some(batch) = batch.filter(|batch| batch.num_rows() > 0) {
                         self.wait(subtask, place);
@@ -223,9 +238,9 @@ impl Run {
 }
 
 /// The task of each row's key.
-fn owners(rows: &RecordBatch, width: usize) -> Vec<usize> {
+fn owners(keys: &ArrayRef, width: usize) -> Vec<usize> {
     let mut groups = Vec::new();
-    key_groups(&[Arc::clone(rows.column(0))], MAX_PARALLELISM, &mut groups);
+    key_groups(&[Arc::clone(keys)], MAX_PARALLELISM, &mut groups);
     groups.into_iter().map(|group| owner_of_group(group, width as u32, MAX_PARALLELISM) as usize).collect()
 }
 

@@ -34,7 +34,7 @@ pub fn rates() -> StreamSchema {
 
 /// The operators of the vertex.
 pub fn specs() -> Vec<OperatorSpec> {
-    vec![
+    let specs = vec![
         function(EVERYTHING, EVERYTHING, &["k"], Some(rates())),
         function(LISTS, LISTS, &[], None),
         windowed(GATHERED, WindowSpec::Sliding { size_ms: 300, slide_ms: 100, offset_ms: 30 }),
@@ -53,7 +53,8 @@ pub fn specs() -> Vec<OperatorSpec> {
         ),
         top("best", TopSpec { order: vec![by_value()], limit: 3, place: Some("place".into()), ..arrived() }),
         top("first", arrived()),
-    ]
+    ];
+    specs.into_iter().chain(super::windows::specs()).chain(super::changes::specs()).collect()
 }
 
 /// The compiler of operators that have no expressions.
@@ -61,7 +62,8 @@ pub fn compiler() -> Arc<levada_sql::Compiler> {
     Arc::new(levada_sql::Compiler::new())
 }
 
-fn spec(uid: &str, kind: OperatorKind, output: StreamSchema) -> OperatorSpec {
+/// An operator over `input`.
+pub fn spec(uid: &str, kind: OperatorKind, output: StreamSchema) -> OperatorSpec {
     let (uid, clause, bad_records) = (Uid::new(uid), "test".into(), BadRecordPolicy::Fail);
     OperatorSpec { uid, clause, kind, input: input(), output, sides: Vec::new(), bad_records }
 }
@@ -91,7 +93,8 @@ fn by_value() -> OrderSpec {
     OrderSpec { column: "v".into(), ty: LogicalType::Int64, nullable: false, descending: true }
 }
 
-fn aggregate(uid: &str, window: WindowSpec) -> OperatorSpec {
+/// An aggregation of `input` by key.
+pub fn aggregate(uid: &str, window: WindowSpec) -> OperatorSpec {
     let call = |name: &str, function, result| AggregateCall {
         name: name.into(),
         function,
