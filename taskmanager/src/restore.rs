@@ -4,8 +4,12 @@
 
 mod database;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod round_trip;
 mod rows;
+#[cfg(test)]
+mod shipping;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

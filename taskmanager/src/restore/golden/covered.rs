@@ -1,0 +1,179 @@
+//! That there is a golden job of every window, trigger, join and the like.
+
+use std::collections::BTreeSet;
+
+use levada_common::plan::{
+    AggregatePhase, AggregateSpec, JoinKind, JoinScope, JoinSpec, OperatorKind, SessionGap, TopSpec, WindowSpec,
+};
+
+use super::{BackendKind, jobs};
+
+/// What an aggregation is by its window, and when that gives results.
+fn of_aggregate(aggregate: &AggregateSpec) -> Vec<String> {
+    let window = match &aggregate.window {
+        WindowSpec::Running if aggregate.takes_changes => "running over changes",
+        WindowSpec::Running => "running",
+        WindowSpec::Tumbling { .. } => "tumbling",
+        WindowSpec::Sliding { .. } => "sliding",
+        WindowSpec::Cumulate { .. } => "cumulate",
+        WindowSpec::Session { gap: SessionGap::Fixed { .. } } => "session",
+        WindowSpec::Session { gap: SessionGap::Column { .. } } => "session by column",
+        WindowSpec::Count { size, slide } if size == slide => "count",
+        WindowSpec::Count { .. } => "count that slides",
+        WindowSpec::Same => "same",
+        WindowSpec::Global => "global",
+    };
+    let mut found = vec![window.to_owned()];
+    if aggregate.time.processing {
+        found.push(format!("{window} of processing time"));
+    }
+    if aggregate.time.time_zone.is_some() {
+        found.push(format!("{window} in a time zone"));
+    }
+    if aggregate.changelog_full {
+        found.push(format!("{window} full"));
+    }
+    found.extend(aggregate.calls.iter().map(|call| format!("{}()", call.function_name())));
+    if let Some(firing) = &aggregate.firing {
+        let triggers = [("early", firing.early), ("late", firing.late)];
+        for (when, trigger) in triggers.into_iter().filter_map(|(when, trigger)| Some((when, trigger?))) {
+            found.extend(trigger.every_ms.map(|_| format!("{window} {when} by time")));
+            found.extend(trigger.rows.map(|_| format!("{window} {when} by rows")));
+        }
+        if firing.lateness_ms > 0 {
+            found.push(format!("{window} with lateness"));
+        }
+        if !firing.accumulate {
+            found.push(format!("{window} in parts"));
+        }
+    }
+    found
+}
+
+fn of_join(join: &JoinSpec) -> Vec<String> {
+    let scope = match &join.scope {
+        JoinScope::Tumbling { time_zone: Some(_), .. } => "join in windows of a time zone",
+        JoinScope::Tumbling { .. } => "join in windows",
+        JoinScope::Same => "join in the same windows",
+        JoinScope::Within { .. } => "join in an interval",
+        JoinScope::Standing { ttl_ms: Some(_), .. } => "join of rows that expire",
+        JoinScope::Standing { left_unique: None, right_unique: None, .. } => "join of rows",
+        JoinScope::Standing { .. } => "join of changes",
+    };
+    vec![format!("{scope}, {}", join.kind)]
+}
+
+fn of_top(top: &TopSpec) -> Vec<String> {
+    let mut found = vec![match (&top.window, top.is_append(), top.order.is_empty()) {
+        (Some(_), ..) => "best of a window",
+        (None, true, _) => "first rows",
+        (None, false, true) => "last row",
+        (None, false, false) => "best rows",
+    }];
+    found.extend(top.place.as_ref().map(|_| "best rows with their places"));
+    found.extend(top.ttl_ms.map(|_| "best rows that expire"));
+    found.extend(top.with_ties.then_some("best of a window with ties"));
+    found.into_iter().map(str::to_owned).collect()
+}
+
+fn found() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for job in jobs() {
+        let plan = job.plan(1, BackendKind::Memory);
+        for operator in plan.vertices.iter().flat_map(|vertex| &vertex.operators) {
+            found.extend(operator.sides.iter().map(|side| format!("output {}", side.name)));
+            found.extend(match &operator.kind {
+                OperatorKind::Aggregate(aggregate) if aggregate.phase == AggregatePhase::Partial => Vec::new(),
+                OperatorKind::Aggregate(aggregate) => of_aggregate(aggregate),
+                OperatorKind::Join(join) => of_join(join),
+                OperatorKind::Top(top) => of_top(top),
+                OperatorKind::Distinct(_) => vec!["distinct".into()],
+                OperatorKind::Split { .. } => vec!["split".into()],
+                _ => Vec::new(),
+            });
+        }
+    }
+    found
+}
+
+const WANTED: &[&str] = &[
+    "running",
+    "running full",
+    "running over changes",
+    "global",
+    "same",
+    "count",
+    "count that slides",
+    "tumbling",
+    "tumbling in a time zone",
+    "tumbling of processing time",
+    "sliding",
+    "sliding in a time zone",
+    "sliding of processing time",
+    "cumulate",
+    "cumulate in a time zone",
+    "cumulate of processing time",
+    "session",
+    "session by column",
+    "session of processing time",
+    "session by column of processing time",
+    "tumbling early by time",
+    "tumbling early by rows",
+    "tumbling late by time",
+    "tumbling late by rows",
+    "tumbling with lateness",
+    "tumbling in parts",
+    "sliding early by rows",
+    "sliding with lateness",
+    "sliding in parts",
+    "cumulate early by time",
+    "cumulate with lateness",
+    "session early by rows",
+    "session early by time",
+    "session with lateness",
+    "session by column early by rows",
+    "global early by rows",
+    "global early by time",
+    "global in parts",
+    "count()",
+    "sum()",
+    "min()",
+    "max()",
+    "avg()",
+    "first()",
+    "last()",
+    "stddev()",
+    "array_agg()",
+    "median()",
+    "distinct",
+    "split",
+    "output late",
+    "output late_left",
+    "output late_right",
+    "first rows",
+    "last row",
+    "best rows",
+    "best rows with their places",
+    "best rows that expire",
+    "best of a window",
+    "best of a window with ties",
+    "join in windows of a time zone, inner",
+    "join in the same windows, inner",
+    "join of changes, inner",
+    "join of changes, left",
+    "join of changes, full",
+    "join of rows that expire, inner",
+    "join of rows that expire, left",
+    "join in the same windows, left",
+    "same early by rows",
+];
+
+#[test]
+fn there_is_a_golden_job_of_each_kind() {
+    let found = found();
+    let scopes = ["join in windows", "join in an interval", "join of rows"];
+    let joins = scopes.into_iter().flat_map(|scope| JoinKind::ALL.map(|kind| format!("{scope}, {kind}")));
+    let missing: Vec<String> =
+        WANTED.iter().map(|name| (*name).to_owned()).chain(joins).filter(|name| !found.contains(name)).collect();
+    assert!(missing.is_empty(), "no golden job has {missing:?}; what there is:\n{found:#?}");
+}
