@@ -45,7 +45,7 @@ pub(super) struct WindowJoin {
 /// The rows of one side of a window.
 enum WindowRows {
     Left(RowBuffer),
-    Right(IndexedRows),
+    Right(Box<IndexedRows>),
 }
 
 impl Waiting for WindowRows {
@@ -56,7 +56,7 @@ impl Waiting for WindowRows {
     fn new(shape: &Shape, side: usize) -> Self {
         match JoinSide::ALL[side] {
             JoinSide::Left => Self::Left(RowBuffer::default()),
-            JoinSide::Right => Self::Right(IndexedRows::new(&shape.sides[side].key_types)),
+            JoinSide::Right => Self::Right(Box::new(IndexedRows::new(&shape.sides[side].key_types))),
         }
     }
 
@@ -259,7 +259,7 @@ impl Firing {
         for (_, rows) in rows {
             match Arc::into_inner(rows).ok_or_else(|| shape.invariant("a window that fires is held elsewhere"))? {
                 WindowRows::Left(rows) => left = rows,
-                WindowRows::Right(rows) => right = rows,
+                WindowRows::Right(rows) => right = *rows,
             }
         }
         let met = shape.kind.keeps_right().then(|| {

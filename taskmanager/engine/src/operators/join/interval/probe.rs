@@ -42,8 +42,11 @@ enum Stage {
     /// In memory.
     Kept,
     /// In the store: what it has for the rows below `end`.
-    Stored { end: usize, looked_up: Option<(StoredRows, IntervalRows)> },
+    Stored { end: usize, looked_up: Option<Box<LookedUp>> },
 }
+
+/// What was found in the store, and its rows by key.
+type LookedUp = (StoredRows, IntervalRows);
 
 /// How far it is.
 #[derive(Default)]
@@ -121,9 +124,9 @@ impl Probe {
                         pushed.map_err(|source| shape.kernel(source))?;
                     }
                     cursor.ids.clear();
-                    *looked_up = Some((found, others));
+                    *looked_up = Some(Box::new((found, others)));
                 }
-                (looked_up.as_mut().map(|(_, others)| others), *end)
+                (looked_up.as_mut().map(|looked_up| &mut looked_up.1), *end)
             }
         };
         let Some(others) = others else {
@@ -160,7 +163,7 @@ impl Probe {
         }
         let others = match &self.stage {
             Stage::Kept => panes.kept_mut(place).map(|others| &*others),
-            Stage::Stored { looked_up, .. } => looked_up.as_ref().map(|(_, others)| others),
+            Stage::Stored { looked_up, .. } => looked_up.as_ref().map(|looked_up| &looked_up.1),
         };
         let own = if own_rows.is_empty() { Part::Nothing } else { Part::of(&self.columns, own_rows) };
         let other = match others {
@@ -189,7 +192,7 @@ impl Probe {
         match &self.stage {
             Stage::Kept => panes.marked(place, new_others),
             Stage::Stored { looked_up, .. } => {
-                if let Some((found, _)) = looked_up {
+                if let Some((found, _)) = looked_up.as_deref() {
                     panes.marked_stored(shape, place, found, new_others)?;
                 }
             }
