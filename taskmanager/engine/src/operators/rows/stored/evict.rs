@@ -10,6 +10,9 @@ use crate::operators::behind::Due;
 /// Keys that are looked at after a batch, at most, to find some that may go.
 const LOOKS_MAX: usize = 65_536;
 
+/// Of so many keys that were looked at one has to be clean and used lately for others to be looked at before a generation begins.
+const SPARED_PART: usize = 4;
+
 /// Keys that are looked at between two looks at the memory.
 const LOOKS_AT_ONCE: usize = 256;
 
@@ -27,8 +30,9 @@ impl KeyedRowStore {
             Due::Nothing => return Ok(()),
             Due::Send => {}
             Due::Room => {
-                self.evict(rows);
-                if !self.is_short(rows) || self.dirty.count() == 0 {
+                // A small generation costs as much of compaction as a large one.
+                let more_may_go = self.evict(rows) && !self.is_nearly_full(rows);
+                if !self.is_short(rows) || more_may_go || self.dirty.count() == 0 {
                     return Ok(());
                 }
                 self.begin_generation(rows)?;
@@ -48,6 +52,11 @@ impl KeyedRowStore {
     /// Whether something should go.
     pub(super) fn is_short(&self, rows: &impl ByKey) -> bool {
         self.behind.is_short(self.held_bytes(rows))
+    }
+
+    /// Whether the next batches may not find room.
+    fn is_nearly_full(&self, rows: &impl ByKey) -> bool {
+        self.behind.write_back.is_nearly_full(self.held_bytes(rows))
     }
 
     /// Bytes held beside the rows.
@@ -73,27 +82,33 @@ impl KeyedRowStore {
         rows.index().remove(key);
     }
 
-    /// Lets keys go until there is room for some batches or enough were looked at.
+    /// Lets keys go until there is room for some batches or enough were looked at. Answers whether many more are clean, and go when
+    /// they are looked at again.
     ///
     /// Contract: nothing is being sent or written.
-    fn evict(&mut self, rows: &mut impl ByKey) {
+    fn evict(&mut self, rows: &mut impl ByKey) -> bool {
         let target_bytes = self.behind.write_back.target_bytes();
-        let mut looks = LOOKS_MAX.min(rows.index().len() * 2);
-        while looks > 0 && self.held_bytes(rows) > target_bytes {
-            let now = looks.min(LOOKS_AT_ONCE);
-            looks -= now;
-            (0..now).for_each(|_| self.look_at_next_key(rows));
+        let looks = LOOKS_MAX.min(rows.index().len() * 2);
+        let (mut looked, mut spared) = (0, 0);
+        while looked < looks && self.held_bytes(rows) > target_bytes {
+            let now = LOOKS_AT_ONCE.min(looks - looked);
+            looked += now;
+            spared += (0..now).filter(|_| self.look_at_next_key(rows)).count();
         }
+        spared * SPARED_PART >= looked
     }
 
-    /// Lets the next key go if it is clean and was not used since it was looked at last.
-    fn look_at_next_key(&mut self, rows: &mut impl ByKey) {
+    /// Lets the next key go if it is clean and was not used since it was looked at last. Answers whether it is clean and stays because
+    /// it was used.
+    fn look_at_next_key(&mut self, rows: &mut impl ByKey) -> bool {
         let (key, len) = (self.hand, rows.index().len());
         self.hand = if key as usize + 1 >= len { 0 } else { key + 1 };
-        let was_used = self.used.get(key);
-        self.used.clear(key);
-        if was_used || !self.live.get(key) || self.dirty.get(key) || rows.index().is_unit() {
-            return;
+        let was_used = self.used.take(key);
+        if !self.live.get(key) || self.dirty.get(key) || rows.index().is_unit() {
+            return false;
+        }
+        if was_used {
+            return true;
         }
         if rows.has_rows(key) {
             self.is_whole = false;
@@ -102,5 +117,6 @@ impl KeyedRowStore {
             rows.forget_rows(key);
         }
         self.drop_key(rows, key);
+        false
     }
 }

@@ -57,9 +57,10 @@ impl KeyedRowStore {
         Ok(self.is_sending())
     }
 
-    /// Begins to send what has changed.
+    /// Begins to send what has changed. Keys that are not used until it is written go first then.
     pub(super) fn begin_generation(&mut self, rows: &mut impl ByKey) -> Result<(), EngineError> {
         self.behind.write_back.begin_generation();
+        self.used.clear_all();
         self.freeze(rows)
     }
 
