@@ -4,9 +4,11 @@ use std::path::Path;
 
 use levada_integration_tests::auctions::bids_with_auctions;
 use levada_integration_tests::process::{Processes, Setup, output_lines};
+use levada_integration_tests::windows::bids;
 use serde_json::{Value, json};
 
 use crate::nexmark::{finish_after_a_kill, graph};
+use crate::queries::value;
 
 const EVENTS: u64 = 200_000;
 

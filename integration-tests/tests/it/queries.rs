@@ -50,7 +50,7 @@ fn whole(bid: Bid) -> [u64; 4] {
 }
 
 /// What q13's table has for a bid.
-fn value(bid: &Bid) -> u64 {
+pub fn value(bid: &Bid) -> u64 {
     bid.auction % 10_000 * 3 + 1
 }
 
