@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use levada_common::fault::{Failure, Faulty};
 use levada_common::ids::{AttemptId, TaskId, TaskManagerId};
-use levada_common::plan::{Edge, Partition, Plan};
+use levada_common::plan::{Edge, Plan};
 use levada_engine::channel::{ChannelReader, ChannelWriter};
 use levada_engine::gate::input::ChannelRole;
 use levada_engine::task::{InputChannel, OutputEdge};
@@ -86,7 +86,7 @@ pub fn wire(wiring: &WiringPlan<'_>) -> Result<Wiring, Failure> {
     for (index, edge) in wiring.plan.edges.iter().enumerate() {
         let from_parallelism = wiring.plan.vertex(edge.from).parallelism;
         let to_parallelism = wiring.plan.vertex(edge.to).parallelism;
-        let waits = wiring.plan.vertex(edge.to).operators.first().is_some_and(|first| first.waiting().is_some());
+        let role = ChannelRole::of(wiring.plan, edge);
         for from in 0..from_parallelism {
             let mut channels: Vec<Box<dyn ChannelWriter>> = Vec::new();
             for to in edge.targets(from, from_parallelism, to_parallelism) {
@@ -94,11 +94,6 @@ pub fn wire(wiring: &WiringPlan<'_>) -> Result<Wiring, Failure> {
                 channels.extend(writer);
                 if let Some(reader) = reader {
                     let place = (edge.input, index as u32, from);
-                    let role = ChannelRole {
-                        input: edge.input as usize,
-                        is_broadcast: edge.partition == Partition::Broadcast,
-                        waits: edge.input == 0 && waits,
-                    };
                     readers.entry(TaskId::new(edge.to, to)).or_default().push(PlacedReader { place, role, reader });
                 }
             }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
-use levada_common::plan::CheckpointMode;
+use levada_common::plan::{CheckpointMode, Edge, Partition, Plan};
 
 use crate::channel::ChannelReader;
 use crate::element::{Barrier, Element, Signal};
@@ -41,6 +41,18 @@ pub struct ChannelRole {
     pub is_broadcast: bool,
     /// Its rows wait until the channels that do not wait have ended.
     pub waits: bool,
+}
+
+impl ChannelRole {
+    /// Of the channels of an edge.
+    pub fn of(plan: &Plan, edge: &Edge) -> Self {
+        let is_held = plan.vertex(edge.to).operators.first().is_some_and(|first| first.waiting().is_some());
+        Self {
+            input: edge.input as usize,
+            is_broadcast: edge.partition == Partition::Broadcast,
+            waits: edge.input == 0 && is_held,
+        }
+    }
 }
 
 /// The receiving ends of one task.

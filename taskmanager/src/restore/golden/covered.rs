@@ -59,6 +59,7 @@ fn of_join(join: &JoinSpec) -> Vec<String> {
         JoinScope::Standing { ttl_ms: Some(_), .. } => "join of rows that expire",
         JoinScope::Standing { left_unique: None, right_unique: None, .. } => "join of rows",
         JoinScope::Standing { .. } => "join of changes",
+        JoinScope::Lookup { .. } => "lookup join",
     };
     vec![format!("{scope}, {}", join.kind)]
 }

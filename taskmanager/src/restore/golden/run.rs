@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use levada_common::checkpoint::{CheckpointKind, TaskSnapshot};
 use levada_common::ids::{AttemptId, CheckpointId, TaskId};
-use levada_common::plan::{Partition, Plan};
+use levada_common::plan::Plan;
 use levada_common::time::Instant;
 use levada_engine::channel::{ChannelReader, ChannelWriter};
 use levada_engine::element::{Barrier, Element};
@@ -209,7 +209,7 @@ impl Wiring {
         let mut edges: Vec<_> = plan.edges.iter().enumerate().filter(|(_, edge)| edge.to == id.vertex).collect();
         edges.sort_by_key(|(index, edge)| (edge.input, *index));
         let of_edge = |(index, edge): (usize, &levada_common::plan::Edge)| {
-            let role = ChannelRole { input: edge.input as usize, is_broadcast: edge.partition == Partition::Broadcast };
+            let role = ChannelRole::of(plan, edge);
             let channels = self.queues.iter().filter(move |((of, _, to), _)| *of == index && *to == id.subtask.0);
             channels.map(move |(_, queue)| InputChannel { role, reader: Box::new(queue.clone()) }).collect::<Vec<_>>()
         };
