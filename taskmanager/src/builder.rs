@@ -27,6 +27,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::allocator;
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::databases::Databases;
@@ -219,6 +220,7 @@ impl Builder {
     /// Errors: as `TaskManagerError` says; nothing runs then.
     pub async fn start(mut self) -> Result<TaskManager, TaskManagerError> {
         self.config.storage.install();
+        allocator::keep_free_memory();
         if let Some(refused) = self.refused.take() {
             return Err(TaskManagerError::Function(refused));
         }

@@ -6,6 +6,7 @@
 
 pub mod function;
 
+mod allocator;
 mod builder;
 mod clock;
 mod error;
