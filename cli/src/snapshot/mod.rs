@@ -106,8 +106,9 @@ impl Snapshot {
     ///
     /// Errors: `Replaced`. A job deletes the metadata of a checkpoint before any other file of it.
     pub async fn still_there(&self) -> Result<(), SnapshotError> {
+        let which = |metadata: &CheckpointMetadata| (metadata.job, metadata.epoch, metadata.id);
         let replaced = match snapshot::open(&self.uri).await {
-            Ok(now) => now.metadata != self.metadata,
+            Ok(now) => which(&now.metadata) != which(&self.metadata),
             Err(snapshot::SnapshotError::NotFound { .. }) => true,
             // What cannot be read now says nothing about then.
             Err(_) => false,
