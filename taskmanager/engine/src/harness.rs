@@ -264,7 +264,7 @@ impl Harness {
 
     fn input(&self) -> StreamSchema {
         let declared = &self.function.declaration().inputs;
-        let own = self.keys.iter().cloned().chain(self.window_columns());
+        let own = self.keys.iter().cloned().chain(self.window_columns()).chain(self.window_time(&self.event_time));
         let own = own.filter(|own| !declared.iter().any(|column| column.name == own.name));
         let mut columns: Vec<Column> = Vec::new();
         for column in own.chain(declared.iter().cloned()) {
@@ -285,10 +285,16 @@ impl Harness {
         parts.cloned().chain(gap)
     }
 
+    /// The event time of an input in windows: a function need not take it.
+    fn window_time(&self, name: &Option<String>) -> Option<Column> {
+        name.as_ref().filter(|_| self.window.is_some()).map(|name| Column::new(name, LogicalType::Timestamp, false))
+    }
+
     fn second(&self) -> Option<SecondInput> {
         let declared = self.function.declaration().second.as_ref()?;
         let own = self.keys.iter().zip(&self.second_keys).map(|(key, name)| Column { name: name.clone(), ..key.clone() });
-        let own = own.chain(self.window_columns()).filter(|own| !declared.iter().any(|column| column.name == own.name));
+        let own = own.chain(self.window_columns()).chain(self.window_time(&self.second_time));
+        let own = own.filter(|own| !declared.iter().any(|column| column.name == own.name));
         let columns = own.chain(declared.iter().cloned()).collect();
         let schema = StreamSchema { columns, event_time: self.second_time.clone(), changelog: false };
         Some(SecondInput { schema, keys: self.second_keys.clone() })
