@@ -228,7 +228,7 @@ fn windows_of_functions_have_triggers_evictors_sessions_and_late_rows() {
     let expected = "tumbling 10 s up to 5 s late with each batch, trigger \"eager\", evictor \"outliers\"";
     assert!(text.contains(expected), "{text}");
     let (states, columns) = kept(&plan);
-    assert_eq!(states, ["rows", "windows", "_timers.event", "watermark"]);
+    assert_eq!(states, ["rows", "windows", "_timers.event", "watermark", "row_numbers"]);
     assert_eq!(columns, ["price", "dateTime", "extra"], "what the evictor looks at waits with the rows");
     let (_, (_, spec)) = process_of(&plan);
     assert!(!spec.window_states(&process_of(&plan).1.0.input)[0].schema.windowed);
