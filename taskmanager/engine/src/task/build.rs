@@ -7,6 +7,7 @@ use std::sync::Arc;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{OperatorKind, OperatorSpec, Plan, SinkSpec, SourceSpec, Vertex};
+use levada_state::cold::{ColdStores, SharedStores};
 
 use crate::error::EngineError;
 use crate::gate::input::InputGate;
@@ -41,6 +42,8 @@ struct Builder<'a> {
     vertex: &'a Vertex,
     parts: &'a mut TaskParts,
     metrics: BTreeMap<Uid, Arc<NodeMetrics>>,
+    /// The operators' stores; those of one node share one.
+    cold: Option<Arc<dyn ColdStores>>,
 }
 
 /// Builds and opens all of a task.
@@ -48,7 +51,8 @@ pub(crate) fn build(env: &Environment, parts: &mut TaskParts) -> Result<Built, E
     let plan = Arc::clone(&parts.plan);
     let vertex = plan.vertex(parts.vertex);
     let metrics = parts.node_metrics.iter().map(|metrics| (metrics.uid.clone(), Arc::clone(metrics))).collect();
-    let mut builder = Builder { env, plan: &plan, vertex, parts, metrics };
+    let cold = parts.cold.clone().map(|stores| Arc::new(SharedStores::new(stores)) as Arc<dyn ColdStores>);
+    let mut builder = Builder { env, plan: &plan, vertex, parts, metrics, cold };
     let tail = builder.tail()?;
     let chain = builder.chain()?;
     let head = builder.head()?;
@@ -125,7 +129,7 @@ impl Builder<'_> {
                 chain.give_sides();
             }
         }
-        match self.parts.cold.as_ref().and_then(|stores| stores.unopened()) {
+        match self.cold.as_ref().and_then(|stores| stores.unopened()) {
             Some(uid) => Err(broken(&uid, "what was restored into its database is used by no operator".into())),
             None => Ok(chain),
         }
@@ -152,7 +156,7 @@ impl Builder<'_> {
             key_groups: KeyGroupRange::of_subtask(subtask, parallelism, max_parallelism),
             batch_rows_max: self.plan.settings.batch_rows_max,
             metrics: self.metrics(&spec.uid)?,
-            cold: self.parts.cold.clone(),
+            cold: self.cold.clone(),
             heap_budget: Arc::clone(&self.env.heap_budget),
         })
     }

@@ -38,6 +38,11 @@ impl OverlayBudget {
 }
 
 impl OverlayShare {
+    /// The memory that it is a part of.
+    pub(super) fn budget(&self) -> Arc<OverlayBudget> {
+        Arc::clone(&self.budget)
+    }
+
     /// Bytes that the overlay before the store, and what is on its way into it, may take now.
     pub fn bytes(&self) -> usize {
         self.budget.bytes / self.budget.stores.load(Ordering::Relaxed).max(1)

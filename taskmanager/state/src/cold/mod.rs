@@ -14,6 +14,7 @@ mod budget;
 pub mod contract;
 mod error;
 pub mod memory;
+mod shared;
 mod write_back;
 
 use std::collections::BTreeSet;
@@ -30,6 +31,7 @@ use crate::row_codec::{BadRow, read_namespace};
 use crate::snapshot::DatabaseSnapshot;
 pub use budget::{OverlayBudget, OverlayShare};
 pub use error::ColdError;
+pub use shared::SharedStores;
 pub use write_back::{Phase, WriteBack};
 
 /// A state of a store.
