@@ -334,6 +334,10 @@ pub struct AggregateSpec {
     /// Whether the input is a changelog, a full one: rows are taken in and taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_changes: bool,
+    /// In sessions and windows of rows: the columns whose values are told apart here, since only here it is known which rows are
+    /// together. Calls name them as `DistinctSpec` does, and the input does not have those columns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub distinct: Vec<String>,
 }
 
 impl AggregateSpec {

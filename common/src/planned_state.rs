@@ -99,6 +99,17 @@ fn of_vertex(vertex: &Vertex) -> Vec<PlannedState> {
     states
 }
 
+impl OperatorKind {
+    /// The names of states that another operator of the node saves, and that this one starts from too.
+    pub fn heard_states(&self) -> impl Iterator<Item = &'static str> {
+        let times: &[&str] = match self {
+            Self::Assign(_) | Self::Distinct(_) => &[WATERMARK, PROCESSING_TIME],
+            _ => &[],
+        };
+        times.iter().copied()
+    }
+}
+
 impl OperatorSpec {
     /// The rows of its first input that may wait until the second one has ended.
     pub fn waiting(&self) -> Option<StateDeclaration> {

@@ -16,9 +16,12 @@ use crate::types::{Column, LogicalType, StreamSchema};
 pub struct AssignSpec {
     /// `Sliding` or `Cumulate`.
     pub window: WindowSpec,
-    /// By whose clocks; event time.
+    /// By what time and whose clocks.
     #[serde(default, skip_serializing_if = "WindowTime::is_default")]
     pub time: WindowTime,
+    /// How far event time may be past a window's end with rows still given to it, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lateness_ms: i64,
 }
 
 impl AssignSpec {
@@ -42,9 +45,12 @@ pub struct DistinctSpec {
     pub keys: Vec<String>,
     /// The windows in which groups are: `Running`, `Global`, `Tumbling` or `Same`.
     pub window: WindowSpec,
-    /// By whose clocks these are; event time.
+    /// By what time and whose clocks these are.
     #[serde(default, skip_serializing_if = "WindowTime::is_default")]
     pub time: WindowTime,
+    /// How far event time may be past a window's end with its values still known, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lateness_ms: i64,
     /// The columns whose values are told apart.
     pub values: Vec<String>,
 }
@@ -57,7 +63,12 @@ impl DistinctSpec {
 
     /// The output over an input of this schema.
     pub fn output(&self, input: &StreamSchema) -> StreamSchema {
-        let marked = self.values.iter().filter_map(|value| input.column(value));
+        Self::marked(&self.values, input)
+    }
+
+    /// An input of this schema with a column for each of `values` where it is told apart.
+    pub fn marked(values: &[String], input: &StreamSchema) -> StreamSchema {
+        let marked = values.iter().filter_map(|value| input.column(value));
         let marked = marked.map(|column| Column { name: Self::output_name(&column.name), nullable: true, ..column.clone() });
         StreamSchema { columns: input.columns.iter().cloned().chain(marked).collect(), ..input.clone() }
     }
@@ -97,14 +108,24 @@ impl CountedValues {
     /// The column of the number of rows, in its state.
     pub const COUNT: &str = "count";
 
+    /// The column of the set that a value is in, in its state, where windows are not known by bounds that stay: a moment of its
+    /// session, or the number of its chunk of rows.
+    pub const SET: &str = "set";
+
+    /// Whether values are in sets: the bounds of a session move, and chunks of rows have none. A value counts once in its set then.
+    pub fn has_sets(&self) -> bool {
+        matches!(self.window, WindowSpec::Session { .. } | WindowSpec::Count { .. })
+    }
+
     /// What the state holds, over an input of this schema: a map from values to numbers of rows.
     pub fn state_schema(&self, input: &StreamSchema) -> StateSchema {
+        let set = self.has_sets().then(|| Column::new(Self::SET, LogicalType::Int64, false));
         let value = input.column(&self.value).map(|column| Column::new(Self::VALUE, column.ty.clone(), false));
         StateSchema {
             shape: StateShape::Map,
             keys: self.keys.iter().filter_map(|key| input.column(key).cloned()).collect(),
-            windowed: self.window.is_windowed(),
-            map_key: value.into_iter().collect(),
+            windowed: self.window.is_windowed() && !self.has_sets(),
+            map_key: set.into_iter().chain(value).collect(),
             values: vec![Column::new(Self::COUNT, LogicalType::Int64, false)],
             ..StateSchema::default()
         }
@@ -145,10 +166,17 @@ impl AggregateSpec {
         format!("{sum}.count")
     }
 
-    /// Over a changelog: what is counted value by value, each column once, since the next best value must be known when the best
-    /// one goes.
+    /// What is kept value by value: of sessions and windows of rows the distinct values, and over a changelog those of which the
+    /// least or the greatest is asked, since the next best one must be known when the best one goes. Each column once.
     pub fn counted(&self) -> Vec<CountedValues> {
-        let mut counted: Vec<CountedValues> = Vec::new();
+        let told_apart = |value: &String| CountedValues {
+            state: DistinctSpec::output_name(value),
+            keys: self.keys.clone(),
+            value: value.clone(),
+            window: self.window.clone(),
+            time: self.time.clone(),
+        };
+        let mut counted: Vec<CountedValues> = self.distinct.iter().map(told_apart).collect();
         let is_extreme = |call: &&AggregateCall| matches!(call.function, AggregateFunction::Min | AggregateFunction::Max);
         for value in self.calls.iter().filter(|_| self.takes_changes).filter(is_extreme).filter_map(|call| call.argument.as_ref())
         {
@@ -159,4 +187,8 @@ impl AggregateSpec {
         }
         counted
     }
+}
+
+fn is_zero(ms: &i64) -> bool {
+    *ms == 0
 }

@@ -73,6 +73,7 @@ fn aggregate(uid: &str, key: &str, window: WindowSpec, result: LogicalType) -> O
             changelog_full: false,
             firing: None,
             takes_changes: false,
+            distinct: Vec::new(),
         }),
         input: input(),
         output: input(),

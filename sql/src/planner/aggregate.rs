@@ -6,8 +6,8 @@ use levada_common::aggregate_state::state_columns;
 use levada_common::graph::TransformNode;
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, AssignSpec, Changelog, DistinctSpec, FiringSpec,
-    OperatorKind, OrderSpec, Partition, SessionGap, SideOutput, WindowSpec, WindowTime,
+    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, Changelog, FiringSpec, OperatorKind, OrderSpec, Partition,
+    SessionGap, SideOutput, WindowSpec, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
@@ -97,7 +97,7 @@ impl Planner<'_> {
             keys.iter().filter(|key| stream.unknown.contains(&key.name)).map(|key| key.name.clone()).collect();
         let mut planned = Vec::new();
         for (name, sql) in calls {
-            match self.call((&format!("{path}.aggregate.{name}"), &window), name, sql, &stream, &mut arguments) {
+            match self.call(&format!("{path}.aggregate.{name}"), name, sql, &stream, &mut arguments) {
                 Some(call) => planned.push(call),
                 None => {
                     unknown.insert(name.clone());
@@ -116,11 +116,9 @@ impl Planner<'_> {
             changelog_full: node.changelog_full,
             firing,
             takes_changes: stream.schema.changelog,
+            distinct: Vec::new(),
         };
         self.check_outputs(node, &keys, &spec);
-        if !arguments.distinct.is_empty() {
-            self.check_distinct(node, &spec);
-        }
         if self.errors.0.len() == errors && unknown.is_empty() {
             self.push_aggregate(node, &mut stream, spec, arguments, output.clone(), wanted);
             if let Some(late) = late {
@@ -157,14 +155,7 @@ impl Planner<'_> {
     }
 
     /// Plans one call; `None` where it is wrong or of unknown type.
-    fn call(
-        &mut self,
-        (path, window): (&str, &WindowSpec),
-        name: &str,
-        sql: &str,
-        stream: &Stream,
-        arguments: &mut Arguments,
-    ) -> Option<AggregateCall> {
+    fn call(&mut self, path: &str, name: &str, sql: &str, stream: &Stream, arguments: &mut Arguments) -> Option<AggregateCall> {
         let schema = stream.schema.clone();
         let call = match read_call(sql, |name| schema.column(name).is_some()) {
             Ok(call) => call,
@@ -173,7 +164,7 @@ impl Planner<'_> {
                 return None;
             }
         };
-        if let Some(reason) = refusal(&call, window, stream.schema.changelog) {
+        if let Some(reason) = refusal(&call, stream.schema.changelog) {
             self.error(path, reason);
             return None;
         }
@@ -328,17 +319,7 @@ impl Planner<'_> {
         stream.single = !keyed;
         self.warn_of_heap(node, &spec, &distinct);
         if !distinct.is_empty() {
-            if spec.window.overlaps() {
-                // Distinct values of a window are not those of its slices added up.
-                let window = std::mem::replace(&mut spec.window, WindowSpec::Same);
-                let time = std::mem::take(&mut spec.time);
-                self.push_assign(node, stream, AssignSpec { window, time }, (partition, parallelism));
-                partition = Partition::Forward;
-            }
-            let (keys, window, time) = (spec.keys.clone(), spec.window.clone(), spec.time.clone());
-            let values = DistinctSpec { keys, window, time, values: distinct };
-            self.push_distinct(node, stream, values, (partition, parallelism));
-            partition = Partition::Forward;
+            partition = self.tell_apart(node, stream, &mut spec, distinct, (partition, parallelism));
         }
         let phase = if takes_rows { AggregatePhase::Single } else { AggregatePhase::Final };
         self.push_operator(stream, aggregate_operator(node, AggregateSpec { phase, ..spec }, output), partition, parallelism);

@@ -4,7 +4,7 @@
 use levada_common::graph::TransformNode;
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    AggregateFunction, AggregateSpec, AssignSpec, DistinctSpec, OperatorKind, Partition, SideOutput, WindowSpec,
+    AggregateFunction, AggregateSpec, AssignSpec, DistinctSpec, OperatorKind, Partition, WindowSpec, WindowTime,
 };
 use levada_common::types::{Column, StreamSchema};
 
@@ -43,22 +43,6 @@ impl Planner<'_> {
         Some(LibraryRequest { function: function.into(), arguments: taken, order, distinct: call.distinct, filter })
     }
 
-    /// What windows do that values cannot be told apart in.
-    pub(super) fn check_distinct(&mut self, node: &TransformNode, spec: &AggregateSpec) {
-        let what = match (&spec.window, &spec.firing) {
-            (WindowSpec::Count { .. }, _) => "a window of rows",
-            _ if spec.time.processing => "a window of processing time",
-            (_, Some(firing)) if firing.lateness_ms > 0 => "a window with `allowed_lateness`",
-            _ if spec.window.is_windowed() && self.outputs.is_read(&node.uid, SideOutput::LATE) => {
-                "a window whose late rows are read"
-            }
-            (window, Some(_)) if window.overlaps() => "windows that overlap and give early results",
-            _ => return,
-        };
-        let path = format!("transforms.{}.window", node.uid);
-        self.error(path, format!("DISTINCT in {what} is not supported; put the aggregate into a node of its own, without it"));
-    }
-
     /// The column that has each value of `column` once.
     pub(super) fn told_apart(&mut self, path: &str, column: Column, arguments: &mut Arguments) -> Option<Column> {
         if !is_key_type(&column.ty) {
@@ -71,16 +55,36 @@ impl Planner<'_> {
         Some(Column { name: DistinctSpec::output_name(&column.name), nullable: true, ..column })
     }
 
-    /// Puts the operator that marks values behind `stream`, which takes its rows by `partition` to so many instances.
-    pub(super) fn push_distinct(
+    /// Has the values of these columns told apart before the aggregation `spec`, by operators behind `stream` that take its rows by
+    /// `partition` to so many instances; answers how it takes its rows then. Sessions and windows of rows do it themselves: only they
+    /// know which rows are together.
+    pub(super) fn tell_apart(
         &mut self,
         node: &TransformNode,
         stream: &mut Stream,
-        spec: DistinctSpec,
+        spec: &mut AggregateSpec,
+        values: Vec<String>,
         (partition, parallelism): (Partition, u32),
-    ) {
-        let output = spec.output(&stream.schema);
-        self.push_of_aggregate(node, stream, (OperatorKind::Distinct(spec), output), (partition, parallelism));
+    ) -> Partition {
+        if matches!(spec.window, WindowSpec::Session { .. } | WindowSpec::Count { .. }) {
+            spec.distinct = values;
+            return partition;
+        }
+        let mut partition = partition;
+        let lateness_ms = spec.firing.map_or(0, |firing| firing.lateness_ms);
+        if spec.window.overlaps() {
+            // Distinct values of a window are not those of its slices added up.
+            let window = std::mem::replace(&mut spec.window, WindowSpec::Same);
+            let by_window = WindowTime { time_zone: None, ..spec.time.clone() };
+            let time = std::mem::replace(&mut spec.time, by_window);
+            self.push_assign(node, stream, AssignSpec { window, time, lateness_ms }, (partition, parallelism));
+            partition = Partition::Forward;
+        }
+        let (keys, window, time) = (spec.keys.clone(), spec.window.clone(), spec.time.clone());
+        let distinct = DistinctSpec { keys, window, time, lateness_ms, values };
+        let output = distinct.output(&stream.schema);
+        self.push_of_aggregate(node, stream, (OperatorKind::Distinct(distinct), output), (partition, parallelism));
+        Partition::Forward
     }
 
     /// Puts an operator behind `stream` that an aggregate needs before it.
@@ -98,7 +102,7 @@ impl Planner<'_> {
 
     /// Puts an operator behind `stream` that gives each row once for each of its windows, which takes its rows by `partition` to so
     /// many instances.
-    pub(super) fn push_assign(
+    fn push_assign(
         &mut self,
         node: &TransformNode,
         stream: &mut Stream,
@@ -117,34 +121,30 @@ impl Planner<'_> {
 
     /// Says which states a store does not take.
     pub(super) fn warn_of_heap(&mut self, node: &TransformNode, spec: &AggregateSpec, distinct: &[String]) {
-        let what = match (spec.takes_changes, distinct.is_empty()) {
-            (true, _) => "an aggregate over a changelog keeps its groups and values",
-            (false, false) => "DISTINCT keeps its values",
-            (false, true) => return,
+        let in_sets = matches!(spec.window, WindowSpec::Session { .. } | WindowSpec::Count { .. });
+        let what = match &spec.window {
+            _ if !spec.counted().is_empty() => "min or max over a changelog keeps its groups and values",
+            _ if in_sets && !distinct.is_empty() => "DISTINCT in sessions and windows of rows keeps these and its values",
+            WindowSpec::Session { .. } if spec.firing.is_some() => {
+                "a session window with early or late results keeps its sessions"
+            }
+            WindowSpec::Count { size, slide } if slide < size => "a count window that overlaps others keeps its rows' results",
+            _ => return,
         };
         let end = "on the heap and writes them whole at each checkpoint, also with state backend rocksdb";
         self.warn_with_rocksdb(node, &format!("{what} {end}"));
     }
 }
 
-/// Why a call cannot be computed in this window, or over a changelog.
-pub(super) fn refusal(call: &Call, window: &WindowSpec, over_changes: bool) -> Option<String> {
+/// Why a call cannot be computed over a changelog.
+pub(super) fn refusal(call: &Call, over_changes: bool) -> Option<String> {
     let name = call.library.as_ref().map_or(call.function.name(), |(name, _)| name);
     let why = match call.function {
         AggregateFunction::First | AggregateFunction::Last => "the row that was chosen may go, and which is next is not kept",
         AggregateFunction::Library => "rows cannot be taken back out of its state",
-        _ => "",
+        _ => return None,
     };
-    if over_changes && !why.is_empty() {
-        return Some(format!(
-            "{name} over a changelog is not supported: {why}; over a changelog there are count, sum, avg, min and max"
-        ));
-    }
-    if call.library.is_some() {
-        return None;
-    }
-    let in_sessions = call.distinct && matches!(window, WindowSpec::Session { .. });
-    in_sessions.then(|| {
-        format!("{name} with DISTINCT in session windows is not supported, whose values would have to be united as they grow; use a tumbling window")
+    over_changes.then(|| {
+        format!("{name} over a changelog is not supported: {why}; over a changelog there are count, sum, avg, min and max")
     })
 }

@@ -154,10 +154,11 @@ fn kind(kind: &OperatorKind) -> String {
             columns.collect::<Vec<_>>().join(", ")
         }
         OperatorKind::Assign(spec) => {
-            format!("each row for each of its windows, {}{}", window(&spec.window), window_time(&spec.time))
+            let late = lateness(spec.lateness_ms);
+            format!("each row for each of its windows, {}{}{late}", window(&spec.window), window_time(&spec.time))
         }
         OperatorKind::Distinct(spec) => {
-            let window = window(&spec.window) + &window_time(&spec.time);
+            let window = window(&spec.window) + &window_time(&spec.time) + &lateness(spec.lateness_ms);
             format!("each {} once, {window}, {}", spec.values.join(", "), keys(&spec.keys))
         }
         OperatorKind::Aggregate(spec) => aggregate(spec),
@@ -268,8 +269,14 @@ fn aggregate(spec: &AggregateSpec) -> String {
     let window = window(&spec.window) + &window_time(&spec.time) + &spec.firing.as_ref().map(firing).unwrap_or_default();
     let keys = keys(&spec.keys);
     let changes = if spec.takes_changes { " over changes" } else { "" };
+    let values = spec.distinct.join(", ");
+    let distinct = if values.is_empty() { String::new() } else { format!(", each {values} once") };
     let calls: Vec<String> = spec.calls.iter().map(call).collect();
-    format!("{window}{changes}, {keys}: {}", calls.join(", "))
+    format!("{window}{changes}{distinct}, {keys}: {}", calls.join(", "))
+}
+
+fn lateness(ms: i64) -> String {
+    if ms == 0 { String::new() } else { format!(" up to {} late", duration(ms.unsigned_abs())) }
 }
 
 fn keys(keys: &[String]) -> String {

@@ -63,15 +63,15 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             OperatorKind::Watermark(spec) => {
                 read.into_iter().chain([spec.column.clone()]).chain(stage.uses.iter().flatten().cloned()).collect()
             }
-            OperatorKind::Assign(_) => {
+            OperatorKind::Assign(spec) => {
                 let read = read.into_iter().filter(|name| !AssignSpec::COLUMNS.contains(&name.as_str()));
-                read.chain(input.event_time.clone()).collect()
+                read.chain(input.event_time.clone().filter(|_| !spec.time.processing)).collect()
             }
             OperatorKind::Distinct(spec) => {
-                let is_marked = |name: &String| spec.values.iter().any(|value| DistinctSpec::output_name(value) == *name);
-                let read = read.into_iter().filter(|name| !is_marked(name));
+                let read = read.into_iter().filter(|name| !is_marked(&spec.values, name));
+                let is_over_event_time = spec.window.is_over_time() && !spec.time.processing;
                 read.chain(spec.keys.iter().chain(&spec.values).cloned())
-                    .chain(window_reads(&spec.window, spec.window.is_over_time(), input))
+                    .chain(window_reads(&spec.window, is_over_event_time, input))
                     .collect()
             }
             OperatorKind::Aggregate(spec) => aggregate_reads(spec, input),
@@ -161,9 +161,15 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
     if spec.phase == AggregatePhase::Final {
         return input.columns.iter().map(|column| column.name.clone()).collect();
     }
-    let arguments = spec.calls.iter().flat_map(AggregateCall::reads);
+    let arguments = spec.calls.iter().flat_map(AggregateCall::reads).filter(|name| !is_marked(&spec.distinct, name));
+    let arguments = arguments.chain(&spec.distinct);
     let windows = window_reads(&spec.window, spec.is_over_event_time(), input);
     spec.keys.iter().chain(arguments).cloned().chain(windows).collect()
+}
+
+/// Whether a column of this name is made where one of `values` is told apart.
+fn is_marked(values: &[String], name: &str) -> bool {
+    values.iter().any(|value| DistinctSpec::output_name(value) == name)
 }
 
 /// What makes the windows of rows.

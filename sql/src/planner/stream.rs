@@ -63,6 +63,7 @@ impl Stage {
 
 /// What a stage does.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "nearly every stage is an operator, and a plan has few")]
 pub(super) enum StageKind {
     /// Rows come in.
     Source(SourceSpec),

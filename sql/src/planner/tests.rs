@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use levada_common::declaration::{Declarations, OptionError, SinkDeclaration, SourceDeclaration, SourceShape};
 use levada_common::graph::parse;
-use levada_common::plan::{AggregatePhase, JoinSide, OperatorKind, Partition, Plan, WatermarkRule};
+use levada_common::plan::{AggregatePhase, DistinctSpec, JoinSide, OperatorKind, Partition, Plan, WatermarkRule};
 use levada_common::types::{Column, LogicalType, parse_column_type};
 use levada_engine::expr::ExpressionCompiler;
 
@@ -163,8 +163,9 @@ fn check(plan: &Plan) {
                 OperatorKind::Aggregate(spec) => {
                     let rows = spec.phase != AggregatePhase::Final;
                     let arguments = spec.calls.iter().filter(|_| rows).flat_map(|call| call.reads());
-                    for column in spec.keys.iter().chain(arguments) {
-                        assert!(operator.input.column(column).is_some(), "{} reads {column}", vertex.name);
+                    let input = DistinctSpec::marked(&spec.distinct, &operator.input);
+                    for column in spec.keys.iter().chain(arguments).chain(&spec.distinct) {
+                        assert!(input.column(column).is_some(), "{} reads {column}", vertex.name);
                     }
                     assert!(!rows || !spec.is_over_event_time() || operator.input.event_time.is_some());
                 }

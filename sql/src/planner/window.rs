@@ -32,10 +32,7 @@ impl Planner<'_> {
         match &node.window {
             None => WindowSpec::Running,
             Some(GraphWindow::Global) => WindowSpec::Global,
-            Some(kind @ GraphWindow::Count { size, slide }) => {
-                self.warn_on_heap(node, kind);
-                WindowSpec::Count { size: *size, slide: *slide }
-            }
+            Some(GraphWindow::Count { size, slide }) => WindowSpec::Count { size: *size, slide: *slide },
             Some(GraphWindow::Same) => {
                 read(WINDOW_START);
                 read(WINDOW_END);
@@ -55,23 +52,9 @@ impl Planner<'_> {
                         }
                     }
                 }
-                self.warn_on_heap(node, timed);
                 self.timed_window(&path, timed, stream, arguments)
             }
         }
-    }
-
-    /// Count windows, and sessions that give results more than once or by processing time, are not in databases yet.
-    fn warn_on_heap(&mut self, node: &TransformNode, window: &GraphWindow) {
-        let kind = match window {
-            GraphWindow::Session { .. } if node.firing.is_some() => "a session window with early or late results",
-            GraphWindow::Session { .. } if node.window_time.processing => "a session window of processing time",
-            GraphWindow::Count { .. } => "a count window",
-            _ => return,
-        };
-        let what = "keeps its state on the heap in this release, with state backend rocksdb too, and writes it whole at each \
-                    checkpoint, as `fs` does";
-        self.warn_with_rocksdb(node, &format!("{kind} {what}"));
     }
 
     /// The window over event or processing time, its gap among the arguments where rows have their own.

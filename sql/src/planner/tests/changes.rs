@@ -33,6 +33,12 @@ fn plans_of_what_counts_values_and_takes_changes() {
         "  t: { inputs: [rows], key_by: [k], window: { tumbling: { size: 1s } }, aggregate: { d: count(distinct a), m: max(distinct a) } }",
         "  t: { inputs: [rows], window: global, aggregate: { d: avg(distinct a) } }",
         "  t: { inputs: [rows], key_by: [k], window: { sliding: { size: 3s, slide: 1s } }, aggregate: { d: count(distinct a), n: count(*) } }",
+        "  t: { inputs: [rows], key_by: [k], window: { sliding: { size: 3s, slide: 1s }, early: { every: 1s }, allowed_lateness: 5s }, aggregate: { d: count(distinct a) } }",
+        "  t: { inputs: [rows], key_by: [k], window: { tumbling: { size: 3s }, allowed_lateness: 5s }, aggregate: { d: count(distinct a) } }",
+        "  t: { inputs: [rows], key_by: [k], window: { tumbling: { size: 3s }, time: processing }, aggregate: { d: count(distinct a) } }",
+        "  t: { inputs: [rows], key_by: [k], window: { cumulate: { size: 3s, step: 1s }, time: processing, time_zone: Europe/Berlin }, aggregate: { d: count(distinct a) } }",
+        "  t: { inputs: [rows], key_by: [k], window: { session: { gap: 2s } }, aggregate: { d: count(distinct a), e: avg(distinct a + 1), n: count(*) } }",
+        "  t: { inputs: [rows], window: { count: { size: 5, slide: 2 } }, aggregate: { d: sum(distinct a) } }",
         "  t: { inputs: [rows], key_by: [k], aggregate: { s: stddev(a), c: \"corr(a, a * 2) filter (where a > 1)\", l: \"string_agg(k, '; ' order by a desc)\" } }",
     ];
     let mut text = String::new();
@@ -89,10 +95,6 @@ fn what_cannot_be_taken_back_or_told_apart_is_refused_by_name() {
         ("inputs: [rows], aggregate: { x: count(distinct l) }", "DISTINCT needs a plain value, and its argument is LIST(STRING)"),
         ("inputs: [rows], aggregate: { x: sum(a) filter (where a) }", "the condition of FILTER is INT64, not BOOLEAN"),
         ("inputs: [rows], aggregate: { x: sum(a) filter (where b > 1) }", "column \"b\" not found"),
-        (
-            "inputs: [rows], window: { session: { gap: 2s } }, aggregate: { x: sum(distinct a) }",
-            "sum with DISTINCT in session windows is not supported, whose values would have to be united",
-        ),
     ];
     for (clauses, part) in cases {
         let errors = planned_at(&job(&format!("  t: {{ {clauses} }}"), "t"), 2).expect_err(clauses);
@@ -103,14 +105,51 @@ fn what_cannot_be_taken_back_or_told_apart_is_refused_by_name() {
 
 #[test]
 fn state_on_the_heap_beside_a_store_is_warned_of() {
-    for (clauses, part) in [
-        ("inputs: [counts], aggregate: { n: count(*) }", "an aggregate over a changelog keeps its groups and values on the heap"),
-        ("inputs: [rows], aggregate: { n: count(distinct a) }", "DISTINCT keeps its values on the heap"),
-    ] {
+    let cases = [
+        (
+            "inputs: [counts], aggregate: { n: max(n) }",
+            Some("min or max over a changelog keeps its groups and values on the heap"),
+        ),
+        (
+            "inputs: [rows], window: { session: { gap: 2s } }, aggregate: { n: count(distinct a) }",
+            Some("DISTINCT in sessions and windows of rows keeps these and its values on the heap"),
+        ),
+        (
+            "inputs: [rows], window: { session: { gap: 2s }, early: { rows: 1 } }, aggregate: { n: count(*) }",
+            Some("a session window with early or late results keeps its sessions on the heap"),
+        ),
+        (
+            "inputs: [rows], window: { count: { size: 4, slide: 2 } }, aggregate: { n: count(*) }",
+            Some("a count window that overlaps others keeps its rows' results on the heap"),
+        ),
+        ("inputs: [counts], aggregate: { n: count(*), s: sum(n), d: count(distinct n) }", None),
+        ("inputs: [rows], window: { sliding: { size: 4s, slide: 2s } }, aggregate: { n: count(distinct a) }", None),
+        ("inputs: [rows], window: { count: { size: 4 } }, aggregate: { n: count(*) }", None),
+        ("inputs: [rows], window: { session: { gap: 2s }, time: processing }, aggregate: { n: count(*) }", None),
+    ];
+    for (clauses, part) in cases {
         let job = job(&format!("  t: {{ {clauses} }}"), "t");
         let job = job
             .replace("sources:", "settings: { state: { backend: rocksdb }, checkpoint: { dir: \"file:///tmp/c\" } }\nsources:");
         let plan = planned(&job, 2);
-        assert!(plan.warnings.iter().any(|warning| warning.contains("\"t\"") && warning.contains(part)), "{:?}", plan.warnings);
+        let warnings: Vec<&String> =
+            plan.warnings.iter().filter(|warning| warning.contains("\"t\"") && warning.contains("heap")).collect();
+        match part {
+            Some(part) => assert!(warnings.len() == 1 && warnings[0].contains(part), "{clauses}: {warnings:?}"),
+            None => assert!(warnings.is_empty(), "{clauses}: {warnings:?}"),
+        }
+    }
+}
+
+#[test]
+fn late_rows_are_read_where_values_are_told_apart() {
+    for window in ["tumbling: { size: 3s }", "sliding: { size: 3s, slide: 1s }", "session: { gap: 2s }"] {
+        let late = "  l: { inputs: [t/late], select: { a: a, k: k, l: l } }";
+        let t =
+            format!("  t: {{ inputs: [rows], key_by: [k], window: {{ {window} }}, aggregate: {{ d: count(distinct a + 1) }} }}");
+        let plan = planned(&job(&format!("{t}\n{late}"), "l"), 2);
+        let mut sides = plan.vertices.iter().flat_map(|vertex| &vertex.operators).flat_map(|operator| &operator.sides);
+        let side = sides.next().expect("late rows go out");
+        assert_eq!(side.schema.names(), "a, k, l", "{window}");
     }
 }

@@ -106,6 +106,11 @@ impl AggregatePlan {
         &self.state_fields
     }
 
+    /// Number of calls.
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Whether groups have marks: whether results are given more than once.
     pub fn has_marks(&self) -> bool {
         self.marks.is_some()

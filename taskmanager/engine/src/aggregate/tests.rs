@@ -202,6 +202,7 @@ fn spec(calls: &[AggregateCall], phase: AggregatePhase) -> AggregateSpec {
         firing: None,
         time: WindowTime::default(),
         takes_changes: false,
+        distinct: Vec::new(),
     }
 }
 

@@ -36,6 +36,7 @@ pub fn keeps_in_store(kind: &OperatorKind, state: &str) -> bool {
     match kind {
         OperatorKind::Aggregate(aggregate) => aggregate::keeps_in_store(aggregate, state),
         _ if waits_in_panes(kind) => true,
+        OperatorKind::Distinct(distinct) => distinct.counted().iter().any(|counted| counted.state == state),
         OperatorKind::Join(join) => matches!(join.scope, JoinScope::Standing { .. }),
         OperatorKind::Top(top) => top.window.is_none(),
         OperatorKind::Process(process) => {

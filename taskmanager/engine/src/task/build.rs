@@ -138,7 +138,9 @@ impl Builder<'_> {
     /// What the operator at this place has in the snapshot: what it knows, and what no other part of its node knows, so that it is
     /// refused there.
     fn restored_of(&self, index: usize, spec: &OperatorSpec) -> Vec<RestoredState> {
-        let own = spec.state_names();
+        let mut own = spec.state_names();
+        // What tells values apart has its node's time, which the aggregation saves.
+        own.extend(spec.kind.heard_states().map(String::from));
         let of_node =
             self.vertex.operators.iter().enumerate().filter(|(other, of_node)| *other != index && of_node.uid == spec.uid);
         let mut others: Vec<String> = of_node.flat_map(|(_, of_node)| of_node.state_names()).collect();

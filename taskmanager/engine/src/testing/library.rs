@@ -64,6 +64,9 @@ impl LibraryAggregate for Collect {
     fn read(&self, groups: usize, known: OfGroups<'_>) -> Result<ArrayRef, String> {
         let mut lists = vec![Vec::new(); groups];
         take(&mut lists, known);
+        if lists.iter().flatten().any(|value| *value == i64::MIN) {
+            return Err("it cannot give the least number out".into());
+        }
         let results = lists.into_iter().map(|list| list.len() as i64 * 1000 + list.into_iter().sum::<i64>());
         Ok(Arc::new(Int64Array::from_iter_values(results)))
     }

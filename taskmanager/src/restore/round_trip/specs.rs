@@ -119,7 +119,17 @@ pub fn aggregate(uid: &str, window: WindowSpec) -> OperatorSpec {
     let output = StreamSchema { changelog: window == WindowSpec::Running, ..StreamSchema::append(columns) };
     let (keys, phase) = (vec!["k".into()], AggregatePhase::Single);
     let (time, firing) = (WindowTime::default(), None);
-    let aggregate = AggregateSpec { keys, window, time, phase, calls, changelog_full: false, firing, takes_changes: false };
+    let aggregate = AggregateSpec {
+        keys,
+        window,
+        time,
+        phase,
+        calls,
+        changelog_full: false,
+        firing,
+        takes_changes: false,
+        distinct: Vec::new(),
+    };
     spec(uid, OperatorKind::Aggregate(aggregate), output)
 }
 

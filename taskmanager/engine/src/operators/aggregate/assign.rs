@@ -16,7 +16,7 @@ use super::slices::Series;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::pending::Pending;
-use crate::operators::window::{Grid, Window, times, zone};
+use crate::operators::window::{Grid, Window, WindowClock, times, zone};
 
 /// Assigns windows.
 ///
@@ -24,12 +24,13 @@ use crate::operators::window::{Grid, Window, times, zone};
 struct Assign {
     uid: Uid,
     output: SchemaRef,
-    /// Place of the event time.
-    time: usize,
+    /// Place of the event time, where windows go by it.
+    time: Option<usize>,
     series: Series,
     /// Where the slices lie.
     grid: Grid,
-    watermark: i64,
+    clock: WindowClock,
+    lateness_ms: i64,
     pending: Pending,
     rows_max: usize,
 }
@@ -42,14 +43,21 @@ pub(in crate::operators) fn build(spec: &OperatorSpec, assign: &AssignSpec) -> R
     let (length_ms, offset_ms) = assign.window.slices().ok_or_else(|| broken("windows without slices are not assigned"))?;
     let zone = zone(assign.time.time_zone.as_deref()).map_err(|reason| broken(&reason))?;
     let grid = Grid::new(length_ms, offset_ms, zone);
-    let time = spec.input.event_time.as_ref().and_then(|time| spec.input.batch_index(time));
+    let time = match assign.time.processing {
+        true => None,
+        false => {
+            let time = spec.input.event_time.as_ref().and_then(|time| spec.input.batch_index(time));
+            Some(time.ok_or_else(|| broken("windows over a stream without event time"))?)
+        }
+    };
     Ok(Box::new(Assign {
         uid: spec.uid.clone(),
         output: spec.output.to_arrow(),
-        time: time.ok_or_else(|| broken("windows over a stream without event time"))?,
+        time,
         series: Series::of(&assign.window, grid).ok_or_else(|| broken("windows that do not overlap are not assigned"))?,
         grid,
-        watermark: i64::MIN,
+        clock: WindowClock::new(&assign.time),
+        lateness_ms: assign.lateness_ms,
         pending: Pending::default(),
         rows_max: usize::MAX,
     }))
@@ -63,7 +71,7 @@ impl Assign {
     /// The windows of a slice that rows still go to.
     fn windows(&self, slice: Window, windows: &mut Vec<Window>) {
         windows.clear();
-        windows.extend(self.series.after(slice, self.watermark));
+        windows.extend(self.series.after(slice, self.clock.watermark().saturating_sub(self.lateness_ms)));
         if windows.is_empty() {
             windows.push(self.series.last(slice));
         }
@@ -71,18 +79,21 @@ impl Assign {
 }
 
 impl Operator for Assign {
-    fn open(&mut self, context: &OperatorContext, _restored: Vec<RestoredState>) -> Result<(), EngineError> {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.clock.restore(&self.uid, &mut restored)?;
         self.rows_max = context.batch_rows_max;
         Ok(())
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let times = times(batch.column(self.time)).map_err(|reason| self.invariant(reason))?;
+        let times = self.time.map(|time| times(batch.column(time))).transpose().map_err(|reason| self.invariant(reason))?;
+        let now = self.clock.now().unwrap_or_default();
         let (mut rows, mut starts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         let (mut slice, mut windows) = (None, Vec::new());
-        for (row, time) in times.iter().enumerate() {
-            if !slice.is_some_and(|slice: Window| slice.has(*time)) {
-                let found = self.grid.window(*time);
+        for row in 0..batch.num_rows() {
+            let time = times.map_or(now, |times| times[row]);
+            if !slice.is_some_and(|slice: Window| slice.has(time)) {
+                let found = self.grid.window(time);
                 self.windows(found, &mut windows);
                 slice = Some(found);
             }
@@ -106,7 +117,16 @@ impl Operator for Assign {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        self.watermark = self.watermark.max(watermark.0);
+        self.clock.advance(watermark);
         Ok(Some(watermark))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.clock.is_processing()
+    }
+
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        self.clock.tick(time_ms);
+        Ok(None)
     }
 }

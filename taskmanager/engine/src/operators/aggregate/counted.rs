@@ -1,7 +1,7 @@
 //! The values of a column by key and window, each with the number of rows that have it.
 //!
 //! What counts is when a value *turns*: comes to be there with a row, or ceases to be. A value that no row has any more leaves the
-//! state. The counts are on the heap with every backend. Must never know what is computed of the values.
+//! state. Must never know what is computed of the values.
 
 use std::sync::Arc;
 
@@ -43,7 +43,17 @@ impl Counted {
     /// Takes what was restored of its state out of `restored`.
     pub(super) fn open(&mut self, context: &OperatorContext, restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
         let own: Vec<RestoredState> = restored.extract_if(.., |state| state.name == self.shape.state_name()).collect();
-        self.panes.open(&self.shape, &OperatorContext { cold: None, ..context.clone() }, &own)
+        self.panes.open(&self.shape, context, &own)
+    }
+
+    /// Whether there is room for another batch. Where there is none the store is writing: it wakes the task when it is done.
+    pub(super) fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.panes.is_ready(&self.shape)
+    }
+
+    /// To be called after each batch: sends and forgets what is due where memory is short.
+    pub(super) fn make_room(&mut self) -> Result<(), EngineError> {
+        self.panes.make_room(&self.shape)
     }
 
     /// The column of the values in a batch.
@@ -51,18 +61,18 @@ impl Counted {
         batch.column(self.shape.value_place())
     }
 
-    /// Counts a batch's rows, of which those go that are not among `comes` (all come where it is not said), but for windows of which
-    /// `is_over` says so. Fills `turned` with the rows with which a value came to be there, or ceased to be.
+    /// Counts the rows of a batch, which comes in at `now` where that is asked; of them those go that are not among `comes` (all come
+    /// where it is not said), and none counts of windows of which `is_over` says so. Fills `turned` with the rows with which a value came to be there, or ceased to be.
     pub(super) fn turns(
         &mut self,
-        batch: &RecordBatch,
+        (batch, now): (&RecordBatch, Option<i64>),
         comes: Option<&[bool]>,
         is_over: impl Fn(Window) -> bool,
         turned: &mut Vec<u32>,
     ) -> Result<(), EngineError> {
         turned.clear();
         let keys = self.shape.keys(batch);
-        for (window, split) in self.shape.split(batch)?.into_iter().filter(|(window, _)| !is_over(*window)) {
+        for (window, split) in self.shape.split_at(batch, now)?.into_iter().filter(|(window, _)| !is_over(*window)) {
             let mut rows = split.numbers(batch.num_rows());
             if let Some(nulls) = keys.last().and_then(|value| value.nulls()) {
                 rows.retain(|row| nulls.is_valid(*row as usize));
@@ -105,13 +115,15 @@ impl Counted {
 
     /// Forgets the windows that are over at this watermark.
     pub(super) fn forget_until(&mut self, watermark: i64) -> Result<(), EngineError> {
-        while let Some(pane) = self.panes.pop_fired(&self.shape, watermark)? {
-            self.panes.retire(pane);
+        while let Some(window) = self.panes.first().filter(|window| window.has_fired(watermark)) {
+            self.panes.drop_pane(&self.shape, window)?;
         }
         Ok(())
     }
 
     /// Hands the values that are there, with the columns of their keys before them, to `visit`, some at a time.
+    ///
+    /// Contract: there is no store.
     pub(super) fn each(&self, mut visit: impl FnMut(&[ArrayRef], ArrayRef)) -> Result<(), EngineError> {
         let Some(pane) = self.panes.pane(Window::WHOLE) else { return Ok(()) };
         let len = pane.groups.len();

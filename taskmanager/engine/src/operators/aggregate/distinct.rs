@@ -18,6 +18,7 @@ use super::counted::Counted;
 use super::over_changes::comes;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::window::WindowClock;
 
 /// Marks values.
 ///
@@ -27,7 +28,8 @@ struct Distinct {
     output: SchemaRef,
     takes_changes: bool,
     columns: Vec<Counted>,
-    watermark: i64,
+    clock: WindowClock,
+    lateness_ms: i64,
     turned: Vec<u32>,
     pending: Option<RecordBatch>,
     context: Option<OperatorContext>,
@@ -43,7 +45,8 @@ pub(in crate::operators) fn build(spec: &OperatorSpec, distinct: &DistinctSpec) 
         output: spec.output.to_arrow(),
         takes_changes: spec.input.changelog,
         columns,
-        watermark: i64::MIN,
+        clock: WindowClock::new(&distinct.time),
+        lateness_ms: distinct.lateness_ms,
         turned: Vec::new(),
         pending: None,
         context: None,
@@ -51,6 +54,20 @@ pub(in crate::operators) fn build(spec: &OperatorSpec, distinct: &DistinctSpec) 
 }
 
 impl Distinct {
+    /// The time up to which windows take no row in any more.
+    fn closed(&self) -> i64 {
+        self.clock.watermark().saturating_sub(self.lateness_ms)
+    }
+
+    /// Forgets the windows that are over.
+    fn forget(&mut self) -> Result<(), EngineError> {
+        let closed = self.closed();
+        for column in &mut self.columns {
+            column.forget_until(closed)?;
+        }
+        self.count()
+    }
+
     fn count(&mut self) -> Result<(), EngineError> {
         let context = self.context.as_ref().expect("an operator is opened first");
         self.columns.iter_mut().try_for_each(|column| column.count(context, 0))
@@ -59,20 +76,30 @@ impl Distinct {
 
 impl Operator for Distinct {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.clock.restore(&self.uid, &mut restored)?;
         for column in &mut self.columns {
             column.open(context, &mut restored)?;
         }
         self.context = Some(context.clone());
-        self.count()
+        self.forget()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        let mut is_ready = true;
+        for column in &mut self.columns {
+            is_ready &= column.is_ready()?;
+        }
+        Ok(is_ready)
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let comes = self.takes_changes.then(|| comes(&batch)).flatten();
-        let watermark = self.watermark;
+        let (closed, now) = (self.closed(), self.clock.now());
         let mut columns = batch.columns().to_vec();
         for column in &mut self.columns {
-            column.turns(&batch, comes.as_deref(), |window| window.has_fired(watermark), &mut self.turned)?;
+            column.turns((&batch, now), comes.as_deref(), |window| window.has_fired(closed), &mut self.turned)?;
             columns.push(marked(column.values(&batch), &self.turned));
+            column.make_room()?;
         }
         let output = RecordBatch::try_new(Arc::clone(&self.output), columns);
         self.pending =
@@ -89,12 +116,21 @@ impl Operator for Distinct {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        self.watermark = self.watermark.max(watermark.0);
-        for column in &mut self.columns {
-            column.forget_until(self.watermark)?;
+        if self.clock.advance(watermark) {
+            self.forget()?;
         }
-        self.count()?;
         Ok(Some(watermark))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.clock.is_processing()
+    }
+
+    /// Windows are forgotten when the aggregation behind asks for the time to give their results.
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        self.clock.tick(time_ms);
+        self.forget()?;
+        Ok(None)
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {

@@ -43,15 +43,21 @@ impl GroupTable {
         Some(standing)
     }
 
-    /// Removes groups, each of which is there; their ids are given to new ones. The one group without key stays.
+    /// Removes groups, each of which is there; their ids are given to new ones. The one group without key stays, with the state of no
+    /// rows.
     pub(super) fn remove(&mut self, ids: &[u32]) {
         if self.index.is_unit() {
-            return;
+            return self.reset(ids);
         }
         for id in ids {
             self.index.remove(*id);
             self.gone.set_one(*id);
         }
+    }
+
+    /// Gives groups the state of no rows; each once.
+    pub(super) fn reset(&mut self, ids: &[u32]) {
+        self.set.reset(ids);
     }
 
     /// Fills `ids` with the group of each of `rows` rows; new keys become new groups. Without key columns there is one id for

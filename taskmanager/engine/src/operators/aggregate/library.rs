@@ -4,7 +4,7 @@
 //! each group: the states of a batch's groups are gathered, combined with the batch, and put in the place of the old ones. Slower
 //! than the engine's own aggregates, by a copy of each state that a batch changes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, new_null_array};
 use arrow::datatypes::DataType;
@@ -14,9 +14,15 @@ use levada_state::rows::Rows;
 use crate::aggregate::{Accumulator, Groups, LibraryAggregate, OfGroups, Overflow};
 use crate::operators::rows::{NO_ROW, Part, RowHeap};
 
+/// What a library could not give out: the first time that it could not. Reading gives nulls then, and whoever hands results on
+/// looks here first.
+pub(super) type ReadFailure = Arc<OnceLock<(AggregateCall, String)>>;
+
 /// One call, over all groups.
 pub(super) struct Library {
     function: Arc<dyn LibraryAggregate>,
+    call: AggregateCall,
+    failure: ReadFailure,
     state_types: Vec<DataType>,
     states: RowHeap,
     /// By group: the row of its state.
@@ -29,11 +35,11 @@ pub(super) struct Library {
 
 impl Library {
     /// Without groups.
-    pub(super) fn new(function: Arc<dyn LibraryAggregate>, call: &AggregateCall) -> Self {
+    pub(super) fn new(function: Arc<dyn LibraryAggregate>, call: &AggregateCall, failure: ReadFailure) -> Self {
         let state = call.library.iter().flat_map(|library| &library.state);
         let state_types = state.map(|column| column.ty.to_arrow()).collect();
         let (rows, owners, places) = (Vec::new(), Vec::new(), Vec::new());
-        Self { function, state_types, states: RowHeap::default(), rows, owners, places }
+        Self { function, call: call.clone(), failure, state_types, states: RowHeap::default(), rows, owners, places }
     }
 
     /// Combines what groups have with what comes to them: `columns` of rows, or of states.
@@ -148,7 +154,11 @@ impl Accumulator for Library {
         let ids = Self::ids(rows);
         let (known, states) = self.known(&ids);
         let read = self.function.read(ids.len(), OfGroups { groups: &known, columns: &states });
-        vec![read.expect("what a library has taken in it gives out")]
+        vec![read.unwrap_or_else(|reason| {
+            // The first failure fails the task.
+            let _ = self.failure.set((self.call.clone(), reason));
+            new_null_array(&self.call.result.to_arrow(), ids.len())
+        })]
     }
 
     fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef> {

@@ -18,6 +18,7 @@ mod sessions;
 mod shape;
 mod slices;
 mod updating;
+mod value_sets;
 mod windows;
 
 use std::sync::Arc;
@@ -58,6 +59,7 @@ pub fn build(
         (_, WindowSpec::Running) if aggregate.takes_changes => Box::new(over_changes::OverChanges::new(shape, spec, aggregate)?),
         (_, WindowSpec::Running) => Box::new(running::Running::new(shape, aggregate.changelog_full)),
         (_, WindowSpec::Global) => Box::new(global::Global::new(shape)),
+        (_, WindowSpec::Count { size, .. }) if shape.is_whole_count => Box::new(counts::WholeCounts::new(shape, *size)),
         (_, WindowSpec::Count { size, slide }) => Box::new(counts::Counts::new(shape, counts::Lengths::new(*size, *slide))),
         (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape, late, &aggregate.time)),
         (_, window @ (WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. })) => {
@@ -68,10 +70,12 @@ pub fn build(
     })
 }
 
-/// Whether the state is in the aggregation's store as it is, where it has one: sessions are there twice, and chunks of so many rows
-/// on the heap.
+/// Whether the state is in the aggregation's store as it is, where it has one: sessions are there twice. What stands in the order of
+/// values, or is told apart in sets, is on the heap.
 pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
-    ["panes", "slices", "aggregate"].contains(&state) && aggregate.state_name() == Some(state)
+    ["panes", "slices", "aggregate", "groups"].contains(&state)
+        && aggregate.state_name() == Some(state)
+        && aggregate.counted().is_empty()
 }
 
 #[cfg(test)]

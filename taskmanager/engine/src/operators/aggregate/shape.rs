@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, new_null_array};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -11,13 +11,14 @@ use arrow::util::display::array_value_to_string;
 use levada_common::aggregate_state::state_columns;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
-use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, CountedValues, OperatorSpec, WindowSpec};
+use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, CountedValues, DistinctSpec, OperatorSpec, WindowSpec};
 use levada_common::state_schema::StateSchema;
 use levada_common::types::Column;
 use levada_state::format::KEY_PREFIX;
 use levada_state::snapshot::{Contents, StateMeta, StatePart};
 
-use super::library::Library;
+use super::library::{Library, ReadFailure};
+use super::value_sets::SetsShape;
 use crate::aggregate::{AggregatePlan, CallOverflow, Make};
 use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
@@ -34,6 +35,10 @@ pub(super) struct Shape {
     keys: Vec<usize>,
     /// How many of the last key columns lie below the key: those of a map's key.
     pub(super) below: usize,
+    /// The column of the state that counts the rows of a group which is gone when there are none; `None` where groups stay.
+    pub(super) rows_column: Option<usize>,
+    /// Whether windows are of rows that each has for itself; the last two calls of the plan are those of the window's own state then.
+    pub(super) is_whole_count: bool,
     pub(super) key_names: Vec<String>,
     pub(super) key_types: Vec<DataType>,
     pub(super) plan: Arc<AggregatePlan>,
@@ -52,6 +57,10 @@ pub(super) struct Shape {
     pub(super) state: Arc<StateSchema>,
     /// What makes the state smaller where memory is short.
     pub(super) remedy: &'static str,
+    /// What a library could not give out.
+    failure: ReadFailure,
+    /// What is told apart in its sessions or chunks of rows, where something is.
+    pub(super) sets: Option<Arc<SetsShape>>,
 }
 
 impl Shape {
@@ -61,8 +70,16 @@ impl Shape {
         compiler: &dyn ExpressionCompiler,
     ) -> Result<Self, EngineError> {
         let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
-        let kept = AggregateSpec { calls: aggregate.kept_calls(), ..aggregate.clone() };
-        let plan = AggregatePlan::new(&kept, &spec.input, &|call| of_library(call, compiler)).map_err(invariant)?;
+        let is_whole_count = is_whole_count(aggregate);
+        let mut calls = aggregate.kept_calls();
+        if is_whole_count {
+            // There is one chunk of a group, so that its place says nothing.
+            calls.extend(WindowSpec::count_state_columns().map(|column| AggregateCall::count(&column.name)));
+        }
+        let kept = AggregateSpec { calls, ..aggregate.clone() };
+        let marked = DistinctSpec::marked(&aggregate.distinct, &spec.input);
+        let failure = ReadFailure::default();
+        let plan = AggregatePlan::new(&kept, &marked, &|call| of_library(call, compiler, &failure)).map_err(invariant)?;
         let keys = aggregate.keys.iter().map(|key| place(spec, key)).collect::<Result<Vec<_>, _>>()?;
         let input = spec.input.to_arrow();
         let (windows, grid) = window_source(spec, aggregate)?;
@@ -70,11 +87,21 @@ impl Shape {
         let key_fields = keys.iter().map(|key| input.field(*key));
         let pieces = piece_schema(key_fields, is_windowed, &[], &aggregate.state_columns());
         let key_types = keys.iter().map(|key| input.field(*key).data_type().clone()).collect();
+        let of_values = |schema: &StateSchema| {
+            let below: Vec<Field> = schema.map_key.iter().map(Column::to_field).collect();
+            piece_schema(keys.iter().map(|key| input.field(*key)), false, &below, &schema.values)
+        };
+        let sets = SetsShape::of(spec, aggregate, of_values).map_err(invariant)?.map(Arc::new);
         let shape = Self {
             uid: spec.uid.clone(),
             clause: spec.clause.clone(),
             keys,
             below: 0,
+            rows_column: match is_whole_count {
+                true => Some(plan.state_fields().len() - 1),
+                false => aggregate.takes_changes.then_some(0),
+            },
+            is_whole_count,
             key_names: aggregate.keys.clone(),
             key_types,
             plan: Arc::new(plan),
@@ -86,6 +113,8 @@ impl Shape {
             state_name: aggregate.state_name().map(String::from),
             state: Arc::new(aggregate.state_schema(&spec.input)),
             remedy: remedy(&aggregate.window),
+            failure,
+            sets,
         };
         shape.check_output(aggregate).map_err(invariant)?;
         Ok(shape)
@@ -104,6 +133,7 @@ impl Shape {
             changelog_full: false,
             firing: None,
             takes_changes: false,
+            distinct: Vec::new(),
         };
         let plan = AggregatePlan::new(&aggregate, &spec.input, &|call| Err(format!("\"{}\" counts no values", call.name)));
         let plan = plan.map_err(invariant)?;
@@ -120,6 +150,8 @@ impl Shape {
             pieces: piece_schema(key_fields, is_windowed, &[value], &aggregate.state_columns()),
             keys,
             below: 1,
+            rows_column: Some(0),
+            is_whole_count: false,
             key_names,
             key_types,
             plan: Arc::new(plan),
@@ -127,6 +159,8 @@ impl Shape {
             grid,
             is_windowed,
             remedy: "use DISTINCT, min and max over columns of fewer values",
+            failure: ReadFailure::default(),
+            sets: None,
             output: spec.output.to_arrow(),
             state_name: Some(counted.state.clone()),
             state: Arc::new(counted.state_schema(&spec.input)),
@@ -137,9 +171,14 @@ impl Shape {
     ///
     /// Errors: `Invariant` where their windows cannot be read.
     pub(super) fn split(&self, batch: &RecordBatch) -> Result<Vec<(Window, Split)>, EngineError> {
+        self.split_at(batch, None)
+    }
+
+    /// As `split`, of rows that come in at `now`, where the clock is asked at all.
+    pub(super) fn split_at(&self, batch: &RecordBatch, now: Option<i64>) -> Result<Vec<(Window, Split)>, EngineError> {
         match &self.windows {
             None => Ok(vec![(Window::WHOLE, Split::All)]),
-            Some(source) => source.split(batch).map_err(|reason| self.invariant(reason)),
+            Some(source) => source.split_at(batch, now).map_err(|reason| self.invariant(reason)),
         }
     }
 
@@ -188,11 +227,25 @@ impl Shape {
 
     /// The columns of a batch that the aggregates take in.
     pub(super) fn inputs(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
-        self.plan.inputs(batch.columns()).collect()
+        let Some(sets) = &self.sets else { return self.plan.inputs(batch.columns()).collect() };
+        // Which values are new is known by set only, and there they are computed with.
+        let nothing = sets.data_types().map(|data_type| new_null_array(data_type, batch.num_rows()));
+        let columns: Vec<ArrayRef> = batch.columns().iter().cloned().chain(nothing).collect();
+        self.plan.inputs(&columns).collect()
+    }
+
+    /// The columns of a batch whose values are told apart in sets.
+    pub(super) fn values(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        self.sets.as_ref().map_or_else(Vec::new, |sets| sets.values(batch))
     }
 
     /// A batch of the output.
+    ///
+    /// Errors: `LibraryAggregate` where a library could not give a result out.
     pub(super) fn output(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch, EngineError> {
+        if let Some((call, reason)) = self.failure.get() {
+            return Err(self.of_library(call, reason));
+        }
         RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(|source| self.kernel(source))
     }
 
@@ -213,8 +266,7 @@ impl Shape {
     pub(super) fn overflow(&self, overflow: &CallOverflow<'_>, key: &[ArrayRef]) -> EngineError {
         let call = overflow.call;
         if let Some(reason) = &overflow.reason {
-            let (function, column, reason) = (call.function_name().into(), call.name.clone(), reason.to_string());
-            return EngineError::LibraryAggregate { uid: self.uid.clone(), function, column, reason };
+            return self.of_library(call, reason);
         }
         let texts = self.key_names.iter().zip(key).map(|(name, column)| {
             let value = if column.is_null(0) { "null".into() } else { array_value_to_string(column, 0).unwrap_or_default() };
@@ -230,10 +282,21 @@ impl Shape {
         }
     }
 
+    /// A library cannot compute a call.
+    fn of_library(&self, call: &AggregateCall, reason: &str) -> EngineError {
+        let (function, column) = (call.function_name().into(), call.name.clone());
+        EngineError::LibraryAggregate { uid: self.uid.clone(), function, column, reason: reason.into() }
+    }
+
     /// A rule of the engine's own was broken.
     pub(super) fn invariant(&self, message: impl Into<String>) -> EngineError {
         EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
     }
+}
+
+/// Whether windows are of rows, do not overlap, and have no values that are told apart.
+fn is_whole_count(aggregate: &AggregateSpec) -> bool {
+    matches!(aggregate.window, WindowSpec::Count { size, slide } if slide >= size) && aggregate.distinct.is_empty()
 }
 
 /// What makes an aggregation's state smaller.
@@ -247,9 +310,9 @@ fn remedy(window: &WindowSpec) -> &'static str {
 }
 
 /// Makes the accumulators of a call of a library.
-fn of_library(call: &AggregateCall, compiler: &dyn ExpressionCompiler) -> Result<Make, String> {
-    let (function, call) = (compiler.aggregate(call)?, call.clone());
-    Ok(Box::new(move || Box::new(Library::new(Arc::clone(&function), &call))))
+fn of_library(call: &AggregateCall, compiler: &dyn ExpressionCompiler, failure: &ReadFailure) -> Result<Make, String> {
+    let (function, call, failure) = (compiler.aggregate(call)?, call.clone(), Arc::clone(failure));
+    Ok(Box::new(move || Box::new(Library::new(Arc::clone(&function), &call, Arc::clone(&failure)))))
 }
 
 /// The place of a column in the input's batches.
@@ -270,7 +333,11 @@ fn window_source(spec: &OperatorSpec, aggregate: &AggregateSpec) -> Result<(Opti
         (WindowSpec::Running | WindowSpec::Global | WindowSpec::Session { .. } | WindowSpec::Count { .. }, _) => None,
         // A state of rows has no time: it is in the window that is open when it comes to the final half.
         (_, AggregatePhase::Partial) if aggregate.time.processing => None,
-        _ if aggregate.time.processing => Some(WindowSource::Clock { grid: slices()? }),
+        (WindowSpec::Tumbling { .. } | WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }, _)
+            if aggregate.time.processing =>
+        {
+            Some(WindowSource::Clock { grid: slices()? })
+        }
         (WindowSpec::Same, _) | (_, AggregatePhase::Final) => {
             Some(WindowSource::Columns { start: place(spec, WINDOW_START)?, end: place(spec, WINDOW_END)? })
         }

@@ -7,11 +7,13 @@ mod saving;
 use std::collections::VecDeque;
 
 use arrow::array::ArrayRef;
+use arrow::record_batch::RecordBatch;
 use levada_state::freeze::FrozenRows;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
 
 use super::super::shape::Shape;
+use super::super::value_sets::{Owner, ValueSets};
 use super::Lengths;
 use crate::aggregate::{AggregateSet, Groups};
 use crate::error::EngineError;
@@ -83,8 +85,11 @@ pub(super) struct Chunks {
     frozen: FrozenRows,
     saving: Saving,
     windows: VecDeque<FullWindow>,
-    /// A batch's parts and their states; filled anew each time.
+    /// Their distinct values, by chunk, where values are told apart.
+    values: Option<ValueSets>,
+    /// A batch's parts and their states, and the chunk of each; filled anew each time.
     parts: Vec<Part>,
+    part_chunks: Vec<u32>,
     part_set: AggregateSet,
     /// Windows that go out, merged.
     merged: AggregateSet,
@@ -104,7 +109,9 @@ impl Chunks {
             frozen: FrozenRows::new(),
             saving: Saving::default(),
             windows: VecDeque::new(),
+            values: shape.sets.as_ref().map(ValueSets::new),
             parts: Vec::new(),
+            part_chunks: Vec::new(),
             part_set: shape.plan.accumulators(),
             merged: shape.plan.accumulators(),
             ids: Vec::new(),
@@ -116,6 +123,11 @@ impl Chunks {
         self.chunks.len() - self.free.len()
     }
 
+    /// Number of chunks and of their distinct values.
+    pub(super) fn entries(&self) -> usize {
+        self.len() + self.values.as_ref().map_or(0, ValueSets::len)
+    }
+
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
         self.keys.memory_bytes()
@@ -125,7 +137,8 @@ impl Chunks {
             + self.frozen.memory_bytes()
             + self.groups.capacity() * size_of::<Group>()
             + self.chunks.capacity() * size_of::<Chunk>()
-            + (self.free.capacity() + self.ids.capacity()) * size_of::<u32>()
+            + self.values.as_ref().map_or(0, ValueSets::memory_bytes)
+            + (self.free.capacity() + self.ids.capacity() + self.part_chunks.capacity()) * size_of::<u32>()
             + self.parts.capacity() * size_of::<Part>()
     }
 
@@ -137,16 +150,21 @@ impl Chunks {
     /// Takes a batch in, in the order of its rows.
     ///
     /// Contract: every full window is out.
-    pub(super) fn take(&mut self, shape: &Shape, keys: &[ArrayRef], inputs: &[ArrayRef], rows: usize) -> Result<(), EngineError> {
-        self.intern(keys, rows);
+    pub(super) fn take(&mut self, shape: &Shape, batch: &RecordBatch) -> Result<(), EngineError> {
+        self.intern(&shape.keys(batch), batch.num_rows());
         self.split();
         self.part_set.clear();
         self.part_set.resize(self.parts.len());
         let (index, parts) = (&self.keys, &self.parts);
         self.part_set
-            .take_in(Groups::Each(&self.ids), inputs)
+            .take_in(Groups::Each(&self.ids), &shape.inputs(batch))
             .map_err(|overflow| shape.overflow(&overflow, &index.keys(Rows::Ids(&[parts[overflow.group].group]))))?;
-        self.place(shape)
+        self.place(shape)?;
+        let Some(values) = &mut self.values else { return Ok(()) };
+        let chunks: Vec<u32> = self.ids.iter().map(|part| self.part_chunks[*part as usize]).collect();
+        let columns = shape.values(batch);
+        let mut columns = columns.iter().enumerate();
+        columns.try_for_each(|(column, of_rows)| values.add(shape, &self.keys, column, (of_rows, &chunks)))
     }
 
     /// Fills `ids` with the group of each row.
@@ -184,6 +202,7 @@ impl Chunks {
     /// Puts the parts into chunks, and notes the windows that are full by it.
     fn place(&mut self, shape: &Shape) -> Result<(), EngineError> {
         let (mut opened, mut joined) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+        self.part_chunks.clear();
         for at in 0..self.parts.len() {
             let part = self.parts[at];
             let (chunk, (chunks, parts)) = match part.opens {
@@ -192,6 +211,7 @@ impl Chunks {
             };
             chunks.push(chunk);
             parts.push(at as u32);
+            self.part_chunks.push(chunk);
             if !part.opens {
                 self.saving.touch(&mut self.frozen, chunk, self.chunks[chunk as usize]);
                 self.chunks[chunk as usize].rows = part.rows;
@@ -233,6 +253,9 @@ impl Chunks {
                 self.chunks.len() as u32 - 1
             }
         };
+        if let Some(values) = &mut self.values {
+            values.open(id, Owner { key: chunk.group, place: chunk.number });
+        }
         let group = &mut self.groups[chunk.group as usize];
         match group.newest {
             NONE => group.oldest = id,
@@ -283,14 +306,20 @@ impl Chunks {
             });
         }
         if self.lengths.window_chunks == 1 {
-            return Ok(self.set.read(Rows::Ids(&chunks)));
+            let mut results = self.set.read(Rows::Ids(&chunks));
+            self.values.iter().for_each(|values| values.read_into(&mut results, &chunks));
+            return Ok(results);
         }
         self.merged.clear();
         self.merged.resize(windows.len());
         let merged = self.merged.merge(Groups::Each(&targets), &self.set.states(Rows::Ids(&chunks)));
         let key = |window: usize| self.keys.keys(Rows::Ids(&groups[window..=window]));
         merged.map_err(|overflow| shape.overflow(&overflow, &key(overflow.group)))?;
-        Ok(self.merged.read(Rows::first(windows.len())))
+        let mut results = self.merged.read(Rows::first(windows.len()));
+        if let Some(values) = &self.values {
+            values.read_united_into(shape, &self.keys, &mut results, (&chunks, &targets), groups)?;
+        }
+        Ok(results)
     }
 
     /// Visits so many chunks of a group, from this one on.
@@ -312,6 +341,9 @@ impl Chunks {
             self.saving.touch(&mut self.frozen, *chunk, self.chunks[*chunk as usize]);
         }
         self.send_unsaved(shape);
+        if let Some(values) = &mut self.values {
+            gone.iter().for_each(|chunk| values.release(shape, &self.keys, *chunk));
+        }
         self.free.append(&mut gone);
         for window in windows {
             let group = &mut self.groups[window.group as usize];

@@ -1,10 +1,12 @@
-//! Aggregates in windows of so many rows of a group: no time, only the order in which rows arrive.
+//! Aggregates in windows of so many rows of a group: no time, only the order in which rows arrive. Those that do not overlap and tell
+//! no values apart are `whole`.
 //!
 //! Rows are taken in once, into chunks of as many rows as size and slide have as their greatest common divisor; a window is its chunks,
 //! merged when it is full. A batch is collapsed to parts of chunks first. What is left of a group at the end of the data fills no
 //! window and is dropped. Must never know time.
 
 mod chunks;
+mod whole;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +22,8 @@ use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::charge::charge;
 use chunks::Chunks;
+
+pub(super) use whole::WholeCounts;
 
 /// How many rows windows have.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +66,7 @@ impl Counts {
     fn count(&mut self) -> Result<(), EngineError> {
         let bytes = self.chunks.memory_bytes();
         let (context, share) = self.running.as_mut().expect("an operator is opened first");
-        context.metrics.state_keys.store(self.chunks.len() as u64, Ordering::Relaxed);
+        context.metrics.state_keys.store(self.chunks.entries() as u64, Ordering::Relaxed);
         context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
         charge(&self.shape.uid, share, &[(self.shape.state_name(), bytes)], self.shape.remedy)
     }
@@ -70,14 +74,13 @@ impl Counts {
 
 impl Operator for Counts {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.chunks.restore(&self.shape, context.key_groups, &restored)?;
+        self.chunks.restore(&self.shape, context.key_groups, restored)?;
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        self.chunks.take(&self.shape, &keys, &inputs, batch.num_rows())?;
+        self.chunks.take(&self.shape, &batch)?;
         self.count()
     }
 
@@ -93,7 +96,7 @@ impl Operator for Counts {
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
-        Ok(if finished { Vec::new() } else { vec![self.chunks.snapshot(&self.shape, checkpoint)] })
+        Ok(if finished { Vec::new() } else { self.chunks.snapshot(&self.shape, checkpoint) })
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {

@@ -36,7 +36,8 @@ impl Extremes {
 
     /// Takes what was restored of its state out of `restored`; `put_in_order` follows.
     pub(super) fn open(&mut self, context: &OperatorContext, restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
-        self.counted.open(context, restored)
+        // The order has all values, so nothing would leave memory.
+        self.counted.open(&OperatorContext { cold: None, ..context.clone() }, restored)
     }
 
     /// Orders the values that were restored; `find` gives the groups of keys.
@@ -56,7 +57,7 @@ impl Extremes {
         comes: Option<&[bool]>,
         group: impl Fn(u32) -> u32,
     ) -> Result<(), EngineError> {
-        self.counted.turns(batch, comes, |_| false, &mut self.turned)?;
+        self.counted.turns((batch, None), comes, |_| false, &mut self.turned)?;
         let values = normalise_key_column(ArrayRef::clone(self.counted.values(batch)));
         let comes = |row: u32| comes.is_none_or(|comes| comes[row as usize]);
         self.order.turn(&values, &self.turned, |row| (group(row), comes(row)));

@@ -150,12 +150,18 @@ impl Operator for OverChanges {
         for extremes in &mut self.extremes {
             extremes.open(context, &mut restored)?;
         }
-        self.groups.open(&self.shape, &OperatorContext { cold: None, ..context.clone() }, &restored)?;
+        // Values are in the order of their group, by its place in memory: it does not leave that.
+        let cold = context.cold.clone().filter(|_| self.extremes.is_empty());
+        self.groups.open(&self.shape, &OperatorContext { cold, ..context.clone() }, &restored)?;
         for extremes in &mut self.extremes {
             extremes.put_in_order(|keys, rows, ids| self.groups.find(Window::WHOLE, keys, rows, ids))?;
         }
         self.context = Some(context.clone());
         self.count()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.groups.is_ready(&self.shape)
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
@@ -174,6 +180,7 @@ impl Operator for OverChanges {
         };
         self.take(&batch, comes.as_deref())?;
         self.change(&stood, &before)?;
+        self.groups.make_room(&self.shape)?;
         self.count()
     }
 

@@ -35,7 +35,7 @@ impl OpenPanes {
     pub(in super::super) fn give(&mut self, shape: &Shape, window: Window, ids: &[u32]) -> Result<(), EngineError> {
         let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
         if let (Some(saving), Some(piece)) = (&self.saving, pane.unsaved(shape, ids, &mut self.scratch)) {
-            saving.send(self.store.as_mut(), piece)?;
+            saving.send(shape, self.store.as_mut(), piece)?;
         }
         pane.groups.give(ids);
         pane.mark_changed(ids);

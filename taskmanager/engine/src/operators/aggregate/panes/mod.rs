@@ -33,6 +33,7 @@ use levada_state::snapshot::{Contents, StatePart, pieces};
 
 use super::group_table::GroupTable;
 use super::shape::Shape;
+use crate::aggregate::Groups;
 use crate::error::EngineError;
 use crate::operator::OperatorContext;
 use crate::operators::charge::charge;
@@ -110,7 +111,7 @@ impl OpenPanes {
         let before = pane.groups.len();
         pane.groups.intern(keys, rows, ids);
         if let (Some(saving), Some(piece)) = (&self.saving, pane.unsaved(shape, ids, &mut self.scratch)) {
-            saving.send(self.store.as_mut(), piece)?;
+            saving.send(shape, self.store.as_mut(), piece)?;
         }
         pane.frozen.resize(pane.groups.len());
         pane.mark_changed(ids);
@@ -150,6 +151,11 @@ impl OpenPanes {
         groups.retract(shape, groups.groups(ids, rows), inputs)
     }
 
+    /// Takes states into groups that `intern` gave; each group once.
+    pub(super) fn merge(&mut self, shape: &Shape, window: Window, ids: &[u32], states: &[ArrayRef]) -> Result<(), EngineError> {
+        self.change(shape, window, |groups| groups.merge(shape, Groups::Each(ids), states))
+    }
+
     /// Gives groups that `intern` gave these states, whatever they had; each group once.
     pub(super) fn assign(&mut self, shape: &Shape, window: Window, ids: &[u32], states: &[ArrayRef]) {
         self.change(shape, window, |groups| groups.assign(ids, states));
@@ -166,13 +172,14 @@ impl OpenPanes {
         }
     }
 
-    /// Removes groups that `intern` gave for the last rows.
-    ///
-    /// Contract: there is no store behind.
+    /// Removes groups that `intern` gave for the last rows, and that have none any more. In front of a store they stand without rows
+    /// until it has heard of it.
     pub(super) fn remove(&mut self, window: Window, ids: &[u32]) {
-        debug_assert!(self.store.is_none(), "a store would bring the groups back");
         if let Some(pane) = self.panes.get_mut(&window).filter(|_| !ids.is_empty()) {
-            pane.groups.remove(ids);
+            match pane.stored {
+                None => pane.groups.remove(ids),
+                Some(_) => pane.groups.reset(ids),
+            }
             recount(pane, &mut self.groups, &mut self.memory_bytes);
         }
     }
@@ -344,7 +351,7 @@ impl OpenPanes {
             parts = vec![concat_batches(&shape.pieces, &parts).expect("pieces have one schema")];
         }
         for part in parts {
-            saving.send(self.store.as_mut(), part)?;
+            saving.send(shape, self.store.as_mut(), part)?;
         }
         if saving.windows.is_empty()
             && self.retired.is_empty()

@@ -6,6 +6,7 @@ use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_state::snapshot::PieceSender;
 
+use super::super::shape::Shape;
 use super::store::PaneStore;
 use crate::error::EngineError;
 use crate::operators::window::Window;
@@ -48,10 +49,10 @@ impl Saving {
     }
 
     /// Sends a piece.
-    pub(super) fn send(&self, store: Option<&mut PaneStore>, piece: RecordBatch) -> Result<(), EngineError> {
+    pub(super) fn send(&self, shape: &Shape, store: Option<&mut PaneStore>, piece: RecordBatch) -> Result<(), EngineError> {
         match (&self.target, store) {
             (Target::Pieces(sender), _) => sender.send(piece),
-            (Target::Store, Some(store)) => store.upsert(piece)?,
+            (Target::Store, Some(store)) => store.upsert(shape, piece)?,
             (Target::Store, None) => {}
         }
         Ok(())

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use arrow::array::{ArrayRef, UInt32Array};
-use arrow::compute::take;
+use arrow::array::{ArrayRef, AsArray, BooleanArray, UInt32Array};
+use arrow::compute::{filter_record_batch, not, take};
+use arrow::datatypes::Int64Type;
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::{KeyGroupRange, key_groups_of_rows};
 use levada_state::cold::{Addresses, Change, ColdStateId, ColdStores, Scan, Scope, Seal, Within};
@@ -15,7 +16,7 @@ use super::super::group_table::GroupTable;
 use super::super::shape::Shape;
 use crate::error::EngineError;
 use crate::operators::behind::{Behind, failed};
-use crate::operators::window::Window;
+use crate::operators::window::{NAMESPACE_COLUMN, Window};
 
 /// Groups of a store, by columns.
 pub(super) struct StoredGroups {
@@ -69,11 +70,11 @@ impl PaneStore {
         keys: &[ArrayRef],
         rows: usize,
     ) -> Result<StoredGroups, EngineError> {
-        let loaded = self.behind.load(self.state, &addresses(window, keys.to_vec(), rows))?;
+        let loaded = self.behind.load(self.state, &addresses(shape, window, keys.to_vec(), rows))?;
         let found = UInt32Array::from(loaded.positions);
         let keys = keys.iter().map(|column| take(column, &found, None)).collect::<Result<_, _>>();
         let keys = keys.map_err(|source| shape.kernel(source))?;
-        Ok(StoredGroups { rows: found.len(), keys, states: loaded.rows.columns().to_vec() })
+        Ok(StoredGroups { rows: found.len(), keys, states: loaded.rows.columns()[shape.below..].to_vec() })
     }
 
     /// Begins to visit what is written of a window in these key groups.
@@ -83,12 +84,13 @@ impl PaneStore {
 
     /// A batch of a scan, by columns.
     pub(super) fn groups_of(shape: &Shape, batch: &RecordBatch) -> StoredGroups {
-        let (keys, states) = (shape.key_types.len(), shape.plan.state_fields().len());
-        let columns = batch.columns();
+        let (keys, states) = (shape.key_types.len() - shape.below, shape.plan.state_fields().len());
+        let (before, states) = batch.columns().split_at(batch.num_columns() - states);
+        let below = &before[before.len() - shape.below..];
         StoredGroups {
             rows: batch.num_rows(),
-            keys: columns[..keys].to_vec(),
-            states: columns[columns.len() - states..].to_vec(),
+            keys: before[..keys].iter().chain(below).cloned().collect(),
+            states: states.to_vec(),
         }
     }
 
@@ -100,9 +102,13 @@ impl PaneStore {
         groups
     }
 
-    /// Sends groups as they are now.
-    pub(super) fn upsert(&mut self, piece: RecordBatch) -> Result<(), EngineError> {
-        self.behind.change(self.state, Change { deletes: None, upserts: Some(piece) })
+    /// Sends groups as they are now; those that are gone are deleted.
+    pub(super) fn upsert(&mut self, shape: &Shape, piece: RecordBatch) -> Result<(), EngineError> {
+        let change = match shape.rows_column {
+            None => Change { deletes: None, upserts: Some(piece) },
+            Some(column) => without_gone(shape, column, piece)?,
+        };
+        self.behind.change(self.state, change)
     }
 
     /// What was sent between generations, of groups that memory does not have, has to be written before anything is looked for: until
@@ -121,7 +127,7 @@ impl PaneStore {
         if rows == 0 || (window == Window::WHOLE && !shape.plan.has_marks()) {
             return Ok(());
         }
-        self.behind.change(self.state, Change { deletes: Some(addresses(window, keys, rows)), upserts: None })
+        self.behind.change(self.state, Change { deletes: Some(addresses(shape, window, keys, rows)), upserts: None })
     }
 
     /// Whether panes that hold so many bytes may take more rows; where not, the store wakes the task when they may.
@@ -136,6 +142,24 @@ impl PaneStore {
     }
 }
 
-fn addresses(window: Window, keys: Vec<ArrayRef>, rows: usize) -> Addresses {
-    Addresses { keys, namespace: window.namespace_column(rows), below: Vec::new(), rows }
+/// The changes to a store of which groups without rows, by this column of the state, are gone.
+fn without_gone(shape: &Shape, column: usize, piece: RecordBatch) -> Result<Change, EngineError> {
+    let first = piece.num_columns() - shape.plan.state_fields().len();
+    let there: BooleanArray =
+        piece.column(first + column).as_primitive::<Int64Type>().values().iter().map(|rows| Some(*rows != 0)).collect();
+    if !there.has_false() {
+        return Ok(Change { deletes: None, upserts: Some(piece) });
+    }
+    let failed = |source| shape.kernel(source);
+    let gone = filter_record_batch(&piece, &not(&there).map_err(failed)?).map_err(failed)?;
+    let StoredGroups { rows, keys, .. } = PaneStore::groups_of(shape, &gone);
+    let below = keys[keys.len() - shape.below..].to_vec();
+    let (keys, namespace) = (keys[..keys.len() - shape.below].to_vec(), gone.column_by_name(NAMESPACE_COLUMN).cloned());
+    let deletes = Addresses { keys, namespace, below, rows };
+    Ok(Change { deletes: Some(deletes), upserts: Some(filter_record_batch(&piece, &there).map_err(failed)?) })
+}
+
+fn addresses(shape: &Shape, window: Window, mut keys: Vec<ArrayRef>, rows: usize) -> Addresses {
+    let below = keys.split_off(keys.len() - shape.below);
+    Addresses { keys, namespace: window.namespace_column(rows), below, rows }
 }

@@ -78,7 +78,7 @@ impl StoredRows {
             } else {
                 let given = self.groups.due(Rows::first(self.groups.len()));
                 self.groups.give(&given);
-                store.upsert(piece(shape, self.window, &self.groups, &given))?;
+                store.upsert(shape, piece(shape, self.window, &self.groups, &given))?;
             }
         }
     }

@@ -5,12 +5,14 @@
 //! a session's key.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::TimestampMillisecondType;
 use levada_state::cold::Scan;
 
 use super::super::shape::Shape;
+use super::ends::Ends;
 use crate::error::EngineError;
 use crate::operators::behind::failed;
 
@@ -61,6 +63,16 @@ impl Away {
     pub(super) fn may_have_until(&self, time: i64) -> bool {
         let is_due = |(bucket, _): (&i64, &i64)| bucket.saturating_mul(BUCKET_MS) <= time;
         self.uncounted.is_some() || self.by_end.first_key_value().is_some_and(is_due)
+    }
+
+    /// When the first of them that end after the tenth of a second before `now` may be over by processing time.
+    pub(super) fn next_over(&self, now: i64) -> Option<i64> {
+        let over = |bucket: i64| bucket.saturating_add(1).saturating_mul(BUCKET_MS);
+        let last = Ends::last_over(now).div_euclid(BUCKET_MS);
+        let counted = self.by_end.range((Bound::Excluded(last), Bound::Unbounded)).next().map(|(bucket, _)| over(*bucket));
+        // As long as some are not counted, each tenth of a second is looked at.
+        let uncounted = self.uncounted.as_ref().map(|_| over(last.saturating_add(1)));
+        counted.into_iter().chain(uncounted).min()
     }
 
     /// One left memory.

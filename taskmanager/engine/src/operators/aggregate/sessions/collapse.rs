@@ -35,7 +35,7 @@ pub(super) struct Collapse {
     parts: Vec<Part>,
     /// Parts by key and start.
     order: Vec<u32>,
-    /// By row: its key, then its part.
+    /// By row: its key, and once the batch is taken its part.
     ids: Vec<u32>,
     /// By key: whether its rows may be in several sessions.
     scattered: Vec<bool>,
@@ -62,6 +62,11 @@ impl Collapse {
     /// The parts by number, those of a key next to each other and by start.
     pub(super) fn by_key(&self) -> &[u32] {
         &self.order
+    }
+
+    /// The part of each row.
+    pub(super) fn of_rows(&self) -> &[u32] {
+        &self.ids
     }
 
     /// The keys of the batch, by number.

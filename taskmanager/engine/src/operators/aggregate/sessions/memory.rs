@@ -12,7 +12,6 @@ use levada_state::cold::ColdStores;
 use levada_state::key_index::ABSENT;
 use levada_state::rows::Rows;
 
-use super::super::restore::refuse;
 use super::super::shape::Shape;
 use super::collapse::Part;
 use super::open_sessions::OpenSessions;
@@ -36,19 +35,6 @@ impl OpenSessions {
     ) -> Result<(), EngineError> {
         self.store = Some(SessionStore::open(shape, stores, range)?);
         Ok(())
-    }
-
-    /// Stands in front of no store: sessions that go out by processing time are looked for by tenths of a second.
-    ///
-    /// Errors: `Restore` where the store has sessions.
-    pub(super) fn leave_store(&mut self, shape: &Shape) -> Result<(), EngineError> {
-        match self.store.take() {
-            Some(store) if store.away.may_have_any() => {
-                let reason = "its sessions went by event time, and are in a database; restore them from a savepoint";
-                Err(refuse(shape, shape.state_name(), reason))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Whether there is room for another batch, with so many bytes beside the sessions. Where there is none the store is writing:

@@ -62,6 +62,8 @@ pub(super) struct Sessions {
     due: VecDeque<u32>,
     /// Those of them that only the store has, which go first.
     stored_due: Option<StoredDue>,
+    /// By processing time: the time up to which sessions have gone out.
+    given_until: i64,
     clock: WindowClock,
     late: LateRows,
     running: Option<(OperatorContext, HeapShare)>,
@@ -81,6 +83,7 @@ impl Sessions {
             shape,
             due: VecDeque::new(),
             stored_due: None,
+            given_until: i64::MIN,
             clock: WindowClock::new(&aggregate.time),
             late,
             running: None,
@@ -89,6 +92,11 @@ impl Sessions {
 
     fn context(&self) -> &OperatorContext {
         &self.running.as_ref().expect("an operator is opened first").0
+    }
+
+    /// The time up to which sessions are over, and out.
+    fn over(&self) -> i64 {
+        if self.clock.is_processing() { self.given_until } else { self.clock.watermark() }
     }
 
     /// Sends the sessions out that are over, and were not when time had come to `before`.
@@ -110,17 +118,14 @@ impl Operator for Sessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
         self.clock.restore(&self.shape.uid, &mut restored)?;
-        if let Some(stores) = &context.cold {
+        // Distinct values are on the heap, and so are their sessions.
+        if let Some(stores) = context.cold.as_ref().filter(|_| self.shape.sets.is_none()) {
             self.open.stand_before(&self.shape, stores.as_ref(), context.key_groups)?;
-        }
-        if self.clock.is_processing() {
-            self.open.leave_store(&self.shape)?;
         }
         // A store makes it anew.
         restored.retain(|state| state.name != SESSION_BOUNDS);
         // What a job that took late rows in had kept of sessions that are over is left out: their results were given.
-        let over = if self.clock.is_processing() { i64::MIN } else { self.clock.watermark() };
-        self.open.restore(&self.shape, context.key_groups, &restored, over)?;
+        self.open.restore(&self.shape, context.key_groups, restored, self.over())?;
         self.late.open(context);
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()
@@ -133,10 +138,11 @@ impl Operator for Sessions {
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch, self.clock.now())?;
         let rows = SessionRows::new(&self.shape, &batch, bounds);
-        self.open.load(&self.shape, &rows.keys, rows.len(), self.clock.watermark())?;
+        self.open.load(&self.shape, &rows.keys, rows.len(), self.over())?;
         for (at, is_over) in rows.steps(self.clock.watermark()) {
-            self.collapse.take(&self.shape, &rows.slice(at.clone()))?;
-            if self.open.join(&self.shape, &self.collapse, !is_over)? > 0 {
+            let rows = rows.slice(at.clone());
+            self.collapse.take(&self.shape, &rows)?;
+            if self.open.join(&self.shape, (&self.collapse, &rows.values), !is_over)? > 0 {
                 let late = Split::Run { start: at.start, rows: at.len() };
                 self.late.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
             }
@@ -189,10 +195,16 @@ impl Operator for Sessions {
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
         self.clock.tick(time_ms);
         let Some(now) = self.clock.now() else { return Ok(None) };
+        let (before, until) = (self.given_until, Ends::last_over(now));
+        if until > before {
+            self.stored_due = self.open.stored_due(&self.shape, before, until)?;
+            self.given_until = until;
+        }
         let mut due = Vec::new();
         let next = self.open.take_over(now, &mut due);
         self.due.extend(due);
-        Ok(if self.due.is_empty() { next.map(|next| self.clock.shows_at(next)) } else { Some(time_ms) })
+        let is_due = !self.due.is_empty() || self.stored_due.is_some();
+        Ok(if is_due { Some(time_ms) } else { next.map(|next| self.clock.shows_at(next)) })
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
@@ -209,7 +221,7 @@ impl Operator for Sessions {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        let before = self.clock.watermark();
+        let before = self.over();
         self.clock.end();
         self.fire(before)
     }
@@ -237,7 +249,7 @@ fn count_sessions(
     collapse: &Collapse,
 ) -> Result<(), EngineError> {
     let bytes = open.memory_bytes() + collapse.memory_bytes();
-    context.metrics.state_keys.store(open.len() as u64, Ordering::Relaxed);
+    context.metrics.state_keys.store(open.entries() as u64, Ordering::Relaxed);
     context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
     if let Some(store) = &open.store {
         // It has a share of memory of its own.

@@ -5,6 +5,7 @@
 //! whole. Must never know when sessions fire, nor what is late.
 
 mod given;
+mod values;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use levada_state::rows::Rows;
 
 use super::super::restore::restored_rows;
 use super::super::shape::Shape;
+use super::super::value_sets::{Owner, ValueSets};
 use super::collapse::{Collapse, Part};
 use super::ends::Ends;
 use super::saving::{Saving, Stored};
@@ -59,6 +61,8 @@ pub(super) struct OpenSessions {
     pub(super) newest: Vec<u32>,
     pub(super) sessions: Vec<Session>,
     pub(super) set: AggregateSet,
+    /// Their distinct values, by session, where values are told apart.
+    pub(super) values: Option<ValueSets>,
     /// Numbers of sessions that are no more.
     pub(super) free: Vec<u32>,
     ends: Ends,
@@ -87,6 +91,7 @@ impl OpenSessions {
             newest: Vec::new(),
             sessions: Vec::new(),
             set: shape.plan.accumulators(),
+            values: shape.sets.as_ref().map(ValueSets::new),
             free: Vec::new(),
             ends: Ends::default(),
             closing: Ends::default(),
@@ -107,6 +112,11 @@ impl OpenSessions {
         self.sessions.len() - self.free.len()
     }
 
+    /// Number of sessions and of their distinct values.
+    pub(super) fn entries(&self) -> usize {
+        self.len() + self.values.as_ref().map_or(0, ValueSets::len)
+    }
+
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
         let ids = self.newest.capacity() + self.free.capacity();
@@ -116,13 +126,19 @@ impl OpenSessions {
             + self.closing.memory_bytes()
             + self.frozen.memory_bytes()
             + self.stored.memory_bytes()
+            + self.values.as_ref().map_or(0, ValueSets::memory_bytes)
             + ids * size_of::<u32>()
             + self.sessions.capacity() * size_of::<Session>()
     }
 
     /// Joins the batch's parts to the sessions that they touch; parts that touch none open one, or, where `opens` is false, are
-    /// left out. Answers how many were.
-    pub(super) fn join(&mut self, shape: &Shape, batch: &Collapse, opens: bool) -> Result<u64, EngineError> {
+    /// left out. Answers how many were. `values` are the columns of the batch's rows whose values are told apart.
+    pub(super) fn join(
+        &mut self,
+        shape: &Shape,
+        (batch, values): (&Collapse, &[ArrayRef]),
+        opens: bool,
+    ) -> Result<u64, EngineError> {
         let mut keys = std::mem::take(&mut self.ids);
         self.intern(&batch.keys(), batch.keys_len(), &mut keys);
         self.moves.clear();
@@ -136,6 +152,7 @@ impl OpenSessions {
         self.send_unsaved(shape)?;
         self.take_back();
         self.move_states(shape, batch)?;
+        self.tell_apart(shape, batch, values)?;
         Ok(left_out)
     }
 
@@ -158,7 +175,8 @@ impl OpenSessions {
         if self.ends.first_over().is_some_and(|over| over <= now) {
             self.take_due(Ends::last_over(now), due);
         }
-        self.ends.first_over()
+        let away = self.store.as_ref().and_then(|store| store.away.next_over(now));
+        self.ends.first_over().into_iter().chain(away).min()
     }
 
     /// Keys, bounds (`window_start`, `window_end`, `window_time`) and results of these sessions.
@@ -166,7 +184,7 @@ impl OpenSessions {
         let keys = self.keys.keys(Rows::Ids(&self.keys_of(sessions)));
         let (start, end) = self.bounds(sessions);
         let time = times(sessions.iter().map(|session| self.sessions[*session as usize].end.saturating_sub(1)));
-        keys.into_iter().chain([start, end, time]).chain(self.set.read(Rows::Ids(sessions))).collect()
+        keys.into_iter().chain([start, end, time]).chain(self.results(sessions)).collect()
     }
 
     /// Forgets sessions that are out.
@@ -183,7 +201,7 @@ impl OpenSessions {
                 (newer, at) = (at, self.sessions[at as usize].older);
             }
             self.link(key, newer, older);
-            self.release(*session);
+            self.release(shape, *session);
             self.forget_key_without_session(key);
         }
         Ok(())
@@ -194,10 +212,12 @@ impl OpenSessions {
         &mut self,
         shape: &Shape,
         key_groups: KeyGroupRange,
-        restored: &[RestoredState],
+        restored: Vec<RestoredState>,
         time: i64,
     ) -> Result<(), EngineError> {
-        for rows in restored_rows(shape, key_groups, restored)? {
+        let of_values = |state: &RestoredState| shape.sets.as_ref().is_some_and(|sets| sets.has_state(&state.name));
+        let (values, sessions): (Vec<_>, Vec<_>) = restored.into_iter().partition(of_values);
+        for rows in restored_rows(shape, key_groups, &sessions)? {
             let namespace = rows.namespace.as_ref().expect("a session has bounds").as_struct();
             let bound = |at: usize| namespace.column(at).as_primitive::<TimestampMillisecondType>().values();
             let bounds: Vec<(i64, i64)> = bound(0).iter().copied().zip(bound(1).iter().copied()).collect();
@@ -211,7 +231,7 @@ impl OpenSessions {
                 self.empty(shape)?;
             }
         }
-        Ok(())
+        self.restore_values(shape, key_groups, &values)
     }
 
     /// The key's sessions, newest first.
@@ -302,6 +322,9 @@ impl OpenSessions {
         if self.store.is_some() {
             self.stored.open(id);
         }
+        if let Some(values) = &mut self.values {
+            values.open(id, Owner { key, place: start });
+        }
         id
     }
 
@@ -314,7 +337,10 @@ impl OpenSessions {
     }
 
     /// The session is in no list any more.
-    fn release(&mut self, session: u32) {
+    fn release(&mut self, shape: &Shape, session: u32) {
+        if let Some(values) = &mut self.values {
+            values.release(shape, &self.keys, session);
+        }
         self.ends.leave(session);
         self.closing.leave(session);
         if let Some(marks) = self.set.marks_mut() {
@@ -347,8 +373,12 @@ impl OpenSessions {
             let states = set.states(Rows::Ids(&merged.1));
             set.merge(Groups::Each(&merged.0), &states).map_err(overflowed)?;
             let gone = std::mem::take(&mut self.moves.merged.1);
+            if let Some(values) = &mut self.values {
+                let mut pairs = self.moves.merged.0.iter().zip(&gone);
+                pairs.try_for_each(|(into, other)| values.unite(shape, &self.keys, *into, *other))?;
+            }
             self.delete_stored(&gone)?;
-            gone.into_iter().for_each(|session| self.release(session));
+            gone.into_iter().for_each(|session| self.release(shape, session));
         }
         Ok(())
     }

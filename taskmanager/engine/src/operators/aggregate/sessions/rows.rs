@@ -15,6 +15,8 @@ pub(super) struct SessionRows {
     pub(super) keys: Vec<ArrayRef>,
     /// The columns of the calls.
     pub(super) inputs: Vec<ArrayRef>,
+    /// The columns whose values are told apart.
+    pub(super) values: Vec<ArrayRef>,
     /// From when to when each row holds a session open.
     pub(super) bounds: Bounds,
 }
@@ -22,7 +24,7 @@ pub(super) struct SessionRows {
 impl SessionRows {
     /// The rows of a batch with these bounds.
     pub(super) fn new(shape: &Shape, batch: &RecordBatch, bounds: Bounds) -> Self {
-        Self { keys: shape.keys(batch), inputs: shape.inputs(batch), bounds }
+        Self { keys: shape.keys(batch), inputs: shape.inputs(batch), values: shape.values(batch), bounds }
     }
 
     /// Number of rows.
@@ -35,7 +37,7 @@ impl SessionRows {
         let columns = |columns: &[ArrayRef]| columns.iter().map(|column| column.slice(rows.start, rows.len())).collect();
         let Bounds { starts, ends } = &self.bounds;
         let bounds = Bounds { starts: starts.slice(rows.start, rows.len()), ends: ends.slice(rows.start, rows.len()) };
-        Self { keys: columns(&self.keys), inputs: columns(&self.inputs), bounds }
+        Self { keys: columns(&self.keys), inputs: columns(&self.inputs), values: columns(&self.values), bounds }
     }
 
     /// Runs of rows by whether the session that each would open is over at this watermark.

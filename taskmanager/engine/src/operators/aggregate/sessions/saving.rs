@@ -72,7 +72,8 @@ impl OpenSessions {
         };
         self.freeze(Saving { checkpoint: Some(checkpoint), pieces });
         self.save(shape, BACKGROUND_ROWS)?;
-        Ok(parts)
+        let values = self.values.as_mut().map(|values| values.snapshot(shape, &self.keys, checkpoint));
+        Ok(parts.into_iter().chain(values.into_iter().flatten()).collect())
     }
 
     /// Begins to send what has changed to the store.
@@ -104,6 +105,11 @@ impl OpenSessions {
     /// Saves a further piece of what is running, none while whoever takes it has enough to do, or counts restored sessions; answers
     /// whether more remain.
     pub(super) fn save_next(&mut self, shape: &Shape) -> Result<bool, EngineError> {
+        let values_remain = self.values.as_mut().is_some_and(|values| values.save_next(shape, &self.keys));
+        Ok(self.save_next_sessions(shape)? | values_remain)
+    }
+
+    fn save_next_sessions(&mut self, shape: &Shape) -> Result<bool, EngineError> {
         let Some(Saving { pieces, .. }) = &self.saving else {
             return self.store.as_mut().map_or(Ok(false), |store| store.away.count_next(shape));
         };
@@ -124,6 +130,7 @@ impl OpenSessions {
 
     /// Gives the snapshot of this checkpoint up, if it is running. What a store gets of it is sent all the same.
     pub(super) fn abandon(&mut self, checkpoint: CheckpointId) {
+        self.values.iter_mut().for_each(|values| values.abandon(checkpoint));
         let Some(saving) = self.saving.as_mut().filter(|saving| saving.checkpoint == Some(checkpoint)) else { return };
         match &mut self.store {
             Some(store) => {

@@ -161,7 +161,7 @@ impl Operator for UpdatingSessions {
         self.source.open(&context.metrics);
         self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
         restored.retain(|state| state.name != SESSION_BOUNDS);
-        self.open.restore(&self.shape, context.key_groups, &restored, i64::MIN)?;
+        self.open.restore(&self.shape, context.key_groups, restored, i64::MIN)?;
         for session in self.open.restored() {
             self.touched.set(session);
             self.open.place_in_time(session, self.watermark);
@@ -175,8 +175,9 @@ impl Operator for UpdatingSessions {
         let (batch, bounds) = self.source.read(batch, None)?;
         let rows = SessionRows::new(&self.shape, &batch, bounds);
         for (at, is_closed) in rows.steps(self.closed()) {
-            self.collapse.take(&self.shape, &rows.slice(at.clone()))?;
-            if self.open.join(&self.shape, &self.collapse, !is_closed)? > 0 {
+            let rows = rows.slice(at.clone());
+            self.collapse.take(&self.shape, &rows)?;
+            if self.open.join(&self.shape, (&self.collapse, &rows.values), !is_closed)? > 0 {
                 let late = Split::Run { start: at.start, rows: at.len() };
                 self.late_rows.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
             }

@@ -13,10 +13,13 @@ use levada_common::plan::{
     WindowTime,
 };
 use levada_common::types::{Column, LogicalType, RowKind, StreamSchema};
+use levada_state::cold::memory::MemoryColdStores;
+use levada_state::cold::{ColdStores, OverlayBudget};
 use proptest::prelude::*;
 
 use super::super::build;
 use super::rig::{MAX_PARALLELISM, Rig, rows_of, store};
+use super::store::{Databases, as_part, memory, split_parts};
 use crate::operator::RestoredState;
 use crate::testing::Closures;
 
@@ -121,10 +124,20 @@ fn aggregate(full: bool) -> AggregateSpec {
         changelog_full: full,
         firing: None,
         takes_changes: true,
+        distinct: Vec::new(),
     }
 }
 
 fn rig(aggregate: &AggregateSpec, restored: Vec<RestoredState>, range: KeyGroupRange) -> Rig {
+    rig_before(aggregate, None, restored, range)
+}
+
+fn rig_before(
+    aggregate: &AggregateSpec,
+    cold: Option<Arc<dyn ColdStores>>,
+    restored: Vec<RestoredState>,
+    range: KeyGroupRange,
+) -> Rig {
     let keys = aggregate.keys.iter().map(|key| input().column(key).expect("a key").clone());
     let results = aggregate.calls.iter().map(|call| Column::new(&call.name, call.result.clone(), true));
     let spec = OperatorSpec {
@@ -136,7 +149,19 @@ fn rig(aggregate: &AggregateSpec, restored: Vec<RestoredState>, range: KeyGroupR
         sides: Vec::new(),
         bad_records: BadRecordPolicy::Fail,
     };
-    Rig::of(build(&spec, aggregate, &Closures::default()).expect("it is built"), None, restored, range).expect("it opens")
+    Rig::of(build(&spec, aggregate, &Closures::default()).expect("it is built"), cold, restored, range).expect("it opens")
+}
+
+/// The calls that keep no values, by the number of which others are left out.
+fn without_extremes(full: bool) -> (AggregateSpec, usize) {
+    let mut aggregate = aggregate(full);
+    aggregate.calls.truncate(5);
+    (aggregate, 5)
+}
+
+/// Of rows of a key and the results of all calls, those of so many calls.
+fn cut(rows: BTreeSet<String>, calls: usize) -> BTreeSet<String> {
+    rows.into_iter().map(|row| row.split(',').take(1 + calls).collect::<Vec<_>>().join(",")).collect()
 }
 
 fn text<T: ToString>(value: Option<T>) -> String {
@@ -267,6 +292,81 @@ proptest! {
             prop_assert_eq!(standing.values().cloned().collect::<BTreeSet<_>>(), aggregated(&table, true));
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn in_front_of_a_store_changes_add_up_and_are_restored(
+        before in changes(),
+        between in changes(),
+        after in changes(),
+        memory in (memory(), memory()),
+        full in any::<bool>(),
+        parallelism in 1u32..4,
+        as_rows in any::<bool>(),
+    ) {
+        let (aggregate, calls) = without_extremes(full);
+        let stores = |memory: (usize, u32), databases: &Databases, range| -> Option<Arc<dyn ColdStores>> {
+            let stores = MemoryColdStores::new(MAX_PARALLELISM, memory.1, OverlayBudget::new(memory.0));
+            Some(Arc::new(stores.restored(databases.clone(), range)))
+        };
+        let everything = KeyGroupRange::all(MAX_PARALLELISM);
+        let mut rig = rig_before(&aggregate, stores(memory.0, &Vec::new(), everything), Vec::new(), everything);
+        let (mut table, mut standing) = (BTreeMap::new(), BTreeMap::new());
+        for batch in &before {
+            let rows = apply(&mut table, batch);
+            step(&mut rig, &rows, &mut standing, full, true);
+            rig.background();
+            prop_assert_eq!(standing.values().cloned().collect::<BTreeSet<_>>(), cut(aggregated(&table, true), calls));
+        }
+        let (in_databases, _) = split_parts(rig.barrier(1));
+        let (mut other, mut disturbed) = (table.clone(), standing.clone());
+        for batch in &between {
+            let rows = apply(&mut other, batch);
+            step(&mut rig, &rows, &mut disturbed, full, true);
+            rig.background();
+        }
+        while rig.background() {}
+        let (mut databases, mut states) = (Databases::new(), Vec::new());
+        match as_rows {
+            true => states = store(in_databases.into_iter().map(|(meta, database)| as_part(meta, database)).collect(), || false),
+            false => databases.extend(in_databases.into_iter().map(|(_, database)| database)),
+        }
+        let ranges: Vec<KeyGroupRange> =
+            (0..parallelism).map(|subtask| KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM)).collect();
+        let rig = |range: &KeyGroupRange| rig_before(&aggregate, stores(memory.1, &databases, *range), states.clone(), *range);
+        let mut rigs: Vec<Rig> = ranges.iter().map(rig).collect();
+        for batch in &after {
+            let rows = apply(&mut table, batch);
+            for (rig, range) in rigs.iter_mut().zip(&ranges) {
+                step(rig, &in_range(&rows, *range), &mut standing, full, true);
+                rig.background();
+            }
+            prop_assert_eq!(standing.values().cloned().collect::<BTreeSet<_>>(), cut(aggregated(&table, true), calls));
+        }
+    }
+}
+
+/// Groups that go leave the store too, and their memory.
+#[test]
+fn groups_that_come_and_go_take_no_more_than_their_share() {
+    let (aggregate, _) = without_extremes(false);
+    let share = 256 << 10;
+    let stores = MemoryColdStores::new(MAX_PARALLELISM, 1, OverlayBudget::new(share));
+    let mut rig = rig_before(&aggregate, Some(Arc::new(stores)), Vec::new(), KeyGroupRange::all(MAX_PARALLELISM));
+    let row = |n: i64| (Some(n), Some(n % 7), None);
+    for round in 0..60 {
+        let rows = |kind| (round * 1000..(round + 1) * 1000).map(|n| (kind, row(n))).collect::<Vec<Signed>>();
+        rig.process_batch(batch(&rows(RowKind::Insert)));
+        rig.process_batch(batch(&rows(RowKind::Delete)));
+        rig.background();
+        let bytes = rig.metrics.state_bytes.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(bytes <= 2 * share as u64, "{bytes} in round {round}");
+    }
+    let (databases, _) = split_parts(rig.barrier(1));
+    while rig.background() {}
+    let found = databases[0].1.rows("groups", &mut |rows| panic!("{} groups are left", rows.num_rows()));
+    found.expect("it was completed");
 }
 
 #[test]

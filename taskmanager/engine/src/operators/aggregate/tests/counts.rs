@@ -141,3 +141,13 @@ fn another_size_refuses_the_state() {
         }
     }
 }
+
+/// A part that begins amid a batch comes before the first one of another key.
+#[test]
+fn rows_are_chosen_in_windows_that_begin_amid_a_batch() {
+    let mut rig = Rig::new(&spec(&["k"], WindowSpec::Count { size: 2, slide: 2 }, calls()));
+    rig.process(&[(1, 10, 5), (1, 11, 3), (1, 12, 1), (2, 13, -4), (2, 14, -6), (1, 15, 2)]);
+    let mut rows = rig.take_rows();
+    rows.sort();
+    assert_eq!(rows, ["1,2,3,2,15,key 1", "1,2,8,5,10,key 1", "2,2,-10,-4,13,key 2"]);
+}

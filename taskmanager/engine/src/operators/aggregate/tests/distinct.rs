@@ -39,6 +39,7 @@ fn values(keyed: bool, window: WindowSpec) -> DistinctSpec {
         keys: keyed.then(|| "k".to_string()).into_iter().collect(),
         window,
         time: WindowTime::default(),
+        lateness_ms: 0,
         values: vec!["v".into()],
     }
 }
@@ -210,7 +211,7 @@ impl Chained {
             bad_records: BadRecordPolicy::Fail,
         };
         let everything = KeyGroupRange::all(MAX_PARALLELISM);
-        let assign = AssignSpec { window, time: WindowTime::default() };
+        let assign = AssignSpec { window, time: WindowTime::default(), lateness_ms: 0 };
         let assigned = assign.output(&rig::input_schema());
         let distinct = values(true, WindowSpec::Same);
         let marked = distinct.output(&assigned);

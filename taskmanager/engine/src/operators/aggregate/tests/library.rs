@@ -7,7 +7,8 @@ use levada_common::plan::WindowSpec;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 
-use super::rig::{MAX_PARALLELISM, Rig, Row, batch, spec, store};
+use super::rig::{MAX_PARALLELISM, Rig, Row, batch, spec, store, tumbling};
+use super::sessions::session;
 use crate::error::EngineError;
 use crate::testing::collect;
 
@@ -45,5 +46,20 @@ fn what_a_library_cannot_take_fails_by_name() {
             "node \"counts\": collect \"all\" cannot be computed: it has no room for the greatest number"
         ),
         other => panic!("{other:?}"),
+    }
+}
+
+/// The call of a library that cannot give a result out fails the task, whoever reads it.
+#[test]
+fn what_a_library_cannot_give_out_fails_by_name() {
+    for window in [WindowSpec::Running, tumbling(10), WindowSpec::Count { size: 1, slide: 1 }, session(10)] {
+        let mut rig = Rig::new(&spec(&["k"], window.clone(), vec![collect("all")]));
+        let given = rig.try_process(batch(&[(1, 0, i64::MIN)])).and_then(|()| rig.try_finish());
+        let error = given.expect_err("it cannot be read");
+        assert_eq!(
+            error.to_string(),
+            "node \"counts\": collect \"all\" cannot be computed: it cannot give the least number out",
+            "{window:?}"
+        );
     }
 }

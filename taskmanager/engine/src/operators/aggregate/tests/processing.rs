@@ -9,12 +9,13 @@ use proptest::prelude::*;
 use super::rig::{MAX_PARALLELISM, Rig, Row, call, in_range, spec, store, tumbling};
 use super::sessions::session;
 use super::slices::{cumulate, naive, naive_calls, sliding, windows_of};
+use super::store::{Databases, before, everything, memory, split_parts};
 use super::windows::{Step, sorted};
 
 /// Rows, and by how much the clock goes on before them. Their own times are older than anything.
-type Timed = (i64, Vec<Row>);
+pub(super) type Timed = (i64, Vec<Row>);
 
-fn timed() -> impl Strategy<Value = Vec<Timed>> {
+pub(super) fn timed() -> impl Strategy<Value = Vec<Timed>> {
     let row = (0i64..12, -9i64..9).prop_map(|(key, value)| (key, -1_000_000, value));
     prop::collection::vec((0i64..12, prop::collection::vec(row, 1..30)), 1..25)
 }
@@ -71,7 +72,7 @@ fn expected(timed: &[(i64, Vec<Row>)], window: &WindowSpec) -> Vec<String> {
 }
 
 /// When rows come by a clock that begins at `clock`, and by one that windows see ahead of it where they were restored at `ahead`.
-fn moments(steps: &[Timed], mut clock: i64, ahead: Option<i64>) -> Vec<(i64, i64)> {
+pub(super) fn moments(steps: &[Timed], mut clock: i64, ahead: Option<i64>) -> Vec<(i64, i64)> {
     let begun = clock + steps.first().map_or(0, |(on, _)| *on);
     let moment = |(on, _): &Timed| {
         clock += on;
@@ -80,12 +81,12 @@ fn moments(steps: &[Timed], mut clock: i64, ahead: Option<i64>) -> Vec<(i64, i64
     steps.iter().map(moment).collect()
 }
 
-fn timeline(steps: &[Timed], moments: &[(i64, i64)]) -> Vec<(i64, Vec<Row>)> {
+pub(super) fn timeline(steps: &[Timed], moments: &[(i64, i64)]) -> Vec<(i64, Vec<Row>)> {
     moments.iter().zip(steps).map(|((_, seen), (_, rows))| (*seen, rows.clone())).collect()
 }
 
 /// Tells the clock and gives the rows of `range`; a rig that asked to be told in between is.
-fn run(rig: &mut Rig, steps: &[Timed], moments: &[(i64, i64)], range: KeyGroupRange) {
+pub(super) fn run(rig: &mut Rig, steps: &[Timed], moments: &[(i64, i64)], range: KeyGroupRange) {
     let mut next: Option<i64> = None;
     for ((clock, _), (_, rows)) in moments.iter().zip(steps) {
         while let Some(asked) = next.filter(|asked| asked < clock) {
@@ -135,6 +136,41 @@ proptest! {
         }
         let all: Vec<_> = timeline(&before, &first).into_iter().chain(timeline(&after, &second)).collect();
         prop_assert_eq!(sorted(rows), sorted(expected(&all, &window)), "{:?}", window);
+    }
+
+    #[test]
+    fn a_store_behind_changes_nothing(
+        earlier in timed(),
+        later in timed(),
+        window in windows(),
+        memory in (memory(), memory()),
+        skew in -60i64..60,
+    ) {
+        let aggregate = by_clock(window);
+        let first = moments(&earlier, 0, None);
+        let reached = first.last().expect("there is a step").0;
+        let second = moments(&later, reached + skew, Some(reached));
+        let mut rows = Vec::new();
+        for memory in [None, Some(memory)] {
+            let rig = |memory: Option<(usize, u32)>, databases: &Databases, restored| match memory {
+                None => Rig::restored(&aggregate, restored, everything()),
+                Some(memory) => before(&aggregate, memory, everything(), databases, restored),
+            };
+            let mut attempt = rig(memory.map(|memory| memory.0), &Vec::new(), Vec::new());
+            run(&mut attempt, &earlier, &first, everything());
+            let (databases, others) = split_parts(attempt.barrier(1));
+            let others = store(others, || attempt.background());
+            while attempt.background() {}
+            let mut of_both = attempt.take_rows();
+            let databases: Databases = databases.into_iter().map(|(_, database)| database).collect();
+            let mut attempt = rig(memory.map(|memory| memory.1), &databases, others);
+            run(&mut attempt, &later, &second, everything());
+            attempt.finish();
+            prop_assert_eq!(attempt.late_rows(), 0);
+            of_both.extend(attempt.take_rows());
+            rows.push(sorted(of_both));
+        }
+        prop_assert_eq!(&rows[0], &rows[1]);
     }
 
     #[test]

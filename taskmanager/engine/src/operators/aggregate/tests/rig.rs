@@ -20,6 +20,7 @@ use levada_state::keyed::HeapBudget;
 use levada_state::snapshot::StatePart;
 
 use super::super::build;
+use super::linked::{is_linked, linked};
 use crate::error::EngineError;
 use crate::metrics::NodeMetrics;
 use crate::operator::{Operator, OperatorContext, RestoredState};
@@ -76,7 +77,17 @@ pub(super) fn calls() -> Vec<AggregateCall> {
 pub(super) fn spec(keys: &[&str], window: WindowSpec, calls: Vec<AggregateCall>) -> AggregateSpec {
     let keys = keys.iter().map(|key| (*key).into()).collect();
     let (phase, time) = (AggregatePhase::Single, WindowTime::default());
-    AggregateSpec { keys, window, time, phase, calls, changelog_full: false, firing: None, takes_changes: false }
+    AggregateSpec {
+        keys,
+        window,
+        time,
+        phase,
+        calls,
+        changelog_full: false,
+        firing: None,
+        takes_changes: false,
+        distinct: Vec::new(),
+    }
 }
 
 pub(super) fn tumbling(size_ms: i64) -> WindowSpec {
@@ -109,6 +120,15 @@ fn partial_schema(aggregate: &AggregateSpec) -> StreamSchema {
     let windows = if gives_windows { vec!["window_start", "window_end"] } else { vec![] };
     let windows = windows.into_iter().map(|name| Column::new(name, LogicalType::Timestamp, false));
     StreamSchema::append(keys.chain(windows).chain(aggregate.state_columns()).collect())
+}
+
+/// The operator of an aggregation, or where it tells values apart those of its node.
+fn operator(aggregate: &AggregateSpec) -> Result<Box<dyn Operator>, EngineError> {
+    let spec = operator_spec(aggregate);
+    match is_linked(aggregate) {
+        true => linked(spec, aggregate),
+        false => build(&spec, aggregate, &Closures::default()),
+    }
 }
 
 fn operator_spec(aggregate: &AggregateSpec) -> OperatorSpec {
@@ -181,8 +201,7 @@ impl Rig {
         restored: Vec<RestoredState>,
         key_groups: KeyGroupRange,
     ) -> Result<Self, EngineError> {
-        let operator = build(&operator_spec(aggregate), aggregate, &Closures::default())?;
-        Self::of(operator, cold, restored, key_groups)
+        Self::of(operator(aggregate)?, cold, restored, key_groups)
     }
 
     /// This operator.
@@ -198,7 +217,7 @@ impl Rig {
     /// An operator on the heap that may take no more than `budget`.
     pub(super) fn within(aggregate: &AggregateSpec, budget: HeapBudget) -> Self {
         let context = Self::context(None, KeyGroupRange::all(MAX_PARALLELISM), budget);
-        let operator = build(&operator_spec(aggregate), aggregate, &Closures::default()).expect("it is built");
+        let operator = operator(aggregate).expect("it is built");
         Self::open(operator, context, Vec::new()).expect("it opens")
     }
 
@@ -236,8 +255,7 @@ impl Rig {
     pub(super) fn try_process(&mut self, batch: RecordBatch) -> Result<(), EngineError> {
         self.wait_ready()?;
         self.operator.process(0, batch)?;
-        self.drain();
-        Ok(())
+        self.try_drain()
     }
 
     /// As `process_batch`, for an operator that gives each batch whole.
@@ -283,13 +301,17 @@ impl Rig {
 
     /// Polls what is left.
     pub(super) fn drain(&mut self) {
+        self.try_drain().expect("output is polled");
+    }
+
+    fn try_drain(&mut self) -> Result<(), EngineError> {
         loop {
-            self.wait_ready().expect("its store is well");
-            let (main, batch) = match self.operator.poll().expect("output is polled") {
+            self.wait_ready()?;
+            let (main, batch) = match self.operator.poll()? {
                 Some(batch) => (true, batch),
-                None => match self.operator.poll_side().expect("the other output is polled") {
+                None => match self.operator.poll_side()? {
                     Some((side, batch)) => (side != 0, batch),
-                    None => return,
+                    None => return Ok(()),
                 },
             };
             assert!((1..=BATCH_ROWS_MAX).contains(&batch.num_rows()), "{} rows", batch.num_rows());
@@ -311,8 +333,12 @@ impl Rig {
     }
 
     pub(super) fn finish(&mut self) {
-        self.operator.finish().expect("it ends");
-        self.drain();
+        self.try_finish().expect("it ends");
+    }
+
+    pub(super) fn try_finish(&mut self) -> Result<(), EngineError> {
+        self.operator.finish()?;
+        self.try_drain()
     }
 
     pub(super) fn background(&mut self) -> bool {

@@ -37,7 +37,7 @@ impl Saving {
 
 impl Chunks {
     /// The synchronous part of a snapshot. One that is still running is finished first.
-    pub(in super::super) fn snapshot(&mut self, shape: &Shape, checkpoint: CheckpointId) -> StatePart {
+    pub(in super::super) fn snapshot(&mut self, shape: &Shape, checkpoint: CheckpointId) -> Vec<StatePart> {
         while self.saving.running.is_some() {
             self.save(shape);
         }
@@ -48,22 +48,25 @@ impl Chunks {
         let (sender, reader) = pieces();
         self.saving.running = Some((checkpoint, sender));
         self.save(shape);
-        shape.part(reader.into())
+        let values = self.values.as_mut().map(|values| values.snapshot(shape, &self.keys, checkpoint));
+        std::iter::once(shape.part(reader.into())).chain(values.into_iter().flatten()).collect()
     }
 
     /// Saves a further piece of a running snapshot, none while the background has enough to do; answers whether more remain.
     pub(in super::super) fn save_next(&mut self, shape: &Shape) -> bool {
+        let values_remain = self.values.as_mut().is_some_and(|values| values.save_next(shape, &self.keys));
         match &self.saving.running {
-            None => return false,
+            None => return values_remain,
             Some((checkpoint, sender)) if sender.is_abandoned() => self.abandon(*checkpoint),
             Some((_, sender)) if sender.is_full() => {}
             Some(_) => self.save(shape),
         }
-        self.saving.running.is_some()
+        self.saving.running.is_some() | values_remain
     }
 
     /// Gives the snapshot of this checkpoint up, if it is running.
     pub(in super::super) fn abandon(&mut self, checkpoint: CheckpointId) {
+        self.values.iter_mut().for_each(|values| values.abandon(checkpoint));
         if self.saving.running.take_if(|(running, _)| *running == checkpoint).is_some() {
             self.frozen.abandon();
         }
@@ -74,10 +77,12 @@ impl Chunks {
         &mut self,
         shape: &Shape,
         key_groups: KeyGroupRange,
-        restored: &[RestoredState],
+        restored: Vec<RestoredState>,
     ) -> Result<(), EngineError> {
+        let of_values = |state: &RestoredState| shape.sets.as_ref().is_some_and(|sets| sets.has_state(&state.name));
+        let (of_values, restored): (Vec<_>, Vec<_>) = restored.into_iter().partition(of_values);
         let mut found = Vec::new();
-        for mut rows in restored_rows(shape, key_groups, restored)? {
+        for mut rows in restored_rows(shape, key_groups, &restored)? {
             let counts = rows.states.split_off(rows.states.len() - 2);
             let [numbers, lengths] = [0, 1].map(|at| counts[at].as_primitive::<Int64Type>().values().clone());
             self.intern(&rows.keys, rows.rows);
@@ -96,7 +101,14 @@ impl Chunks {
         }
         self.frozen.resize(self.chunks.len());
         found.sort_unstable();
-        found.into_iter().try_for_each(|(group, _, rows, id)| self.link_restored(shape, group, rows, id))
+        found.into_iter().try_for_each(|(group, _, rows, id)| self.link_restored(shape, group, rows, id))?;
+        let Self { values: Some(values), keys, groups, chunks, .. } = self else { return Ok(()) };
+        let chunk_of = |group: u32, number: i64| {
+            let some = |chunk: u32| (chunk != NONE).then_some(chunk);
+            let mut of_group = std::iter::successors(some(groups[group as usize].oldest), |at| some(chunks[*at as usize].newer));
+            of_group.find(|at| chunks[*at as usize].number == number)
+        };
+        values.restore(shape, keys, (key_groups, &of_values), chunk_of)
     }
 
     /// Puts a restored chunk behind those of its group.
@@ -118,6 +130,9 @@ impl Chunks {
             newest => self.chunks[newest as usize].newer = id,
         }
         of_group.newest = id;
+        if let Some(values) = &mut self.values {
+            values.open(id, Owner { key: group, place: self.chunks[id as usize].number });
+        }
         Ok(())
     }
 

@@ -89,7 +89,8 @@ impl OpenSessions {
         let end = times(bounds.iter().map(|session| session.end));
         let time = times(bounds.iter().map(|session| session.end.saturating_sub(1)));
         let columns = std::iter::once(op).chain(self.keys.keys(Rows::Ids(&keys))).chain([start, end, time]);
-        self.taken_back.push(columns.chain(self.set.read(Rows::Ids(&ids))).collect());
+        let columns = columns.chain(self.results(&ids)).collect();
+        self.taken_back.push(columns);
     }
 
     /// What was taken back since the last call: columns of changes.
