@@ -1,6 +1,7 @@
 //! Values that are told apart, against sets: over rows, in windows, and over a changelog.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Int8Type, Int64Type};
@@ -11,16 +12,29 @@ use levada_common::plan::{
     AggregateCall, AssignSpec, BadRecordPolicy, DistinctSpec, OperatorKind, OperatorSpec, WindowSpec, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, RowKind, StreamSchema};
+use levada_state::cold::memory::MemoryColdStores;
+use levada_state::cold::{ColdStores, OverlayBudget};
 use proptest::prelude::*;
 
 use super::super::distinct::build;
 use super::changes::{self, apply};
 use super::rig::{self, MAX_PARALLELISM, Rig, Row, in_range, store, tumbling};
+use super::store::{Databases, memory, split_parts};
 use super::windows::{Step, steps};
 use crate::operator::RestoredState;
 use crate::testing::Closures;
 
 fn opened(input: StreamSchema, distinct: &DistinctSpec, restored: Vec<RestoredState>, range: KeyGroupRange) -> Rig {
+    opened_before(None, input, distinct, restored, range)
+}
+
+fn opened_before(
+    cold: Option<Arc<dyn ColdStores>>,
+    input: StreamSchema,
+    distinct: &DistinctSpec,
+    restored: Vec<RestoredState>,
+    range: KeyGroupRange,
+) -> Rig {
     let spec = OperatorSpec {
         uid: Uid::new("counts"),
         clause: "aggregate".into(),
@@ -30,7 +44,7 @@ fn opened(input: StreamSchema, distinct: &DistinctSpec, restored: Vec<RestoredSt
         sides: Vec::new(),
         bad_records: BadRecordPolicy::Fail,
     };
-    Rig::of(build(&spec, distinct).expect("it is built"), None, restored, range).expect("it opens")
+    Rig::of(build(&spec, distinct).expect("it is built"), cold, restored, range).expect("it opens")
 }
 
 /// The values of `v` by key `k`.
@@ -175,6 +189,39 @@ proptest! {
             }
             let expected: BTreeMap<Option<i64>, i64> = sets.into_iter().map(|(key, set)| (key, set.len() as i64)).collect();
             prop_assert_eq!(&counts, &expected);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// In front of a store that holds nearly everything a value goes with its last row all the same.
+    #[test]
+    fn in_front_of_a_store_the_same_rows_are_marked(changes in changes::changes(), restores_at in 0usize..16, memory in (memory(), memory())) {
+        let distinct = values(true, WindowSpec::Running);
+        let everything = KeyGroupRange::all(MAX_PARALLELISM);
+        let stores = |memory: (usize, u32), databases: &Databases| -> Option<Arc<dyn ColdStores>> {
+            let stores = MemoryColdStores::new(MAX_PARALLELISM, memory.1, OverlayBudget::new(memory.0));
+            Some(Arc::new(stores.restored(databases.clone(), everything)))
+        };
+        let mut heap = opened(changes::input(), &distinct, Vec::new(), everything);
+        let mut rig = opened_before(stores(memory.0, &Vec::new()), changes::input(), &distinct, Vec::new(), everything);
+        let mut table = BTreeMap::new();
+        for (at, batch) in changes.iter().enumerate() {
+            if at == restores_at {
+                let (databases, _) = split_parts(rig.barrier(1));
+                while rig.background() {}
+                let databases = databases.into_iter().map(|(_, database)| database).collect();
+                rig = opened_before(stores(memory.1, &databases), changes::input(), &distinct, Vec::new(), everything);
+            }
+            let rows = apply(&mut table, batch);
+            if !rows.is_empty() {
+                heap.try_process_whole(changes::batch(&rows));
+                rig.try_process_whole(changes::batch(&rows));
+                rig.background();
+                prop_assert_eq!(std::mem::take(&mut heap.out), std::mem::take(&mut rig.out), "batch {}", at);
+            }
         }
     }
 }

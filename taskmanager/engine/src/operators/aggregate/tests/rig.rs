@@ -260,6 +260,7 @@ impl Rig {
 
     /// As `process_batch`, for an operator that gives each batch whole.
     pub(super) fn try_process_whole(&mut self, batch: RecordBatch) {
+        self.wait_ready().expect("its store is well");
         self.operator.process(0, batch).expect("rows are taken in");
         while let Some(batch) = self.operator.poll().expect("output is polled") {
             self.out.push(batch);
