@@ -34,7 +34,7 @@ pub fn changes(rows: &RecordBatch, before: &RecordBatch) -> RecordBatch {
 pub fn specs() -> Vec<OperatorSpec> {
     let distinct = |uid: &str, window| {
         let (time, values) = (WindowTime::default(), vec!["v".into()]);
-        let distinct = DistinctSpec { keys: vec!["k".into()], window, time, values };
+        let distinct = DistinctSpec { keys: vec!["k".into()], window, time, lateness_ms: 0, values };
         let output = distinct.output(&input());
         spec(uid, OperatorKind::Distinct(distinct), output)
     };
