@@ -106,9 +106,8 @@ impl Snapshot {
     ///
     /// Errors: `Replaced`. A job deletes the metadata of a checkpoint before any other file of it.
     pub async fn still_there(&self) -> Result<(), SnapshotError> {
-        let which = |metadata: &CheckpointMetadata| (metadata.job, metadata.epoch, metadata.id);
         let replaced = match snapshot::open(&self.uri).await {
-            Ok(now) => which(&now.metadata) != which(&self.metadata),
+            Ok(now) => now.metadata != self.metadata,
             Err(snapshot::SnapshotError::NotFound { .. }) => true,
             // What cannot be read now says nothing about then.
             Err(_) => false,
