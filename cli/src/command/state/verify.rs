@@ -348,6 +348,8 @@ mod tests {
         snapshot.states[0].handles[1].key_groups.start = 2;
         snapshot.states[0].handles[1].name = "other".into();
         snapshot.metadata.max_parallelism = 256;
+        // Else it would be another snapshot than the one that was opened.
+        std::fs::write(written.file("_metadata"), levada_proto::metadata::encode(snapshot.metadata.clone())).expect("a file");
         let mut out = Vec::new();
         assert!(!verify(&snapshot, &mut out).await.expect("it is checked"));
         let text = String::from_utf8(out).expect("text");
