@@ -241,7 +241,10 @@ fn windows_of_functions_have_triggers_evictors_sessions_and_late_rows() {
         assert!(column.is_none_or(|column| operator.input.column(column).is_some()), "{gap}: {}", operator.input.names());
         assert_eq!(
             kept(&plan),
-            (vec!["rows".into(), "windows".into(), "watermark".into()], vec!["price".into(), "dateTime".into()])
+            (
+                vec!["rows".into(), "windows".into(), "watermark".into(), "row_numbers".into()],
+                vec!["price".into(), "dateTime".into()]
+            )
         );
     }
     for clauses in [
