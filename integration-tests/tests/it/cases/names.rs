@@ -25,7 +25,7 @@ transforms:
 sinks:
   out: {{ inputs: [sums], file: {{ path: \"{}\", format: ndjson }} }}
 ",
-        place(&dir.join("checkpoints")),
+        uri(&dir.join("checkpoints")),
         place(&dir.join("out")),
     )
 }
@@ -38,7 +38,7 @@ async fn g83_special_names_stay_as_they_are() -> anyhow::Result<()> {
         let dir = cluster.path(name);
         std::fs::create_dir_all(&dir)?;
         let path = input(&cluster, &format!("{name}/in {name}"), &lines)?;
-        // Paths, and URIs of the same letters.
+        // What is written: a path, or a URI of the same letters.
         let place = |path: &Path| if round % 2 == 0 { uri(path) } else { path.display().to_string() };
         let graph = graph(name, &path, &dir, place);
         let job = cluster.submit(&graph).await.map_err(|error| error.context(name))?;
@@ -47,7 +47,7 @@ async fn g83_special_names_stay_as_they_are() -> anyhow::Result<()> {
         cluster.wait_for_checkpoints(&job, status.checkpoints.map_or(0, |all| all.completed) + 2).await?;
         let checkpoints = std::fs::read_dir(dir.join("checkpoints"))?.collect::<Result<Vec<_>, _>>()?;
         assert!(checkpoints.len() == 1 && checkpoints[0].file_name() == *job, "{name}: {checkpoints:?}");
-        let savepoint = cluster.client().await?.savepoint(&job, &place(&dir.join("savepoints")), Afterwards::Stops).await?;
+        let savepoint = cluster.client().await?.savepoint(&job, &uri(&dir.join("savepoints")), Afterwards::Stops).await?;
         cluster.finish(&job).await?;
         assert_eq!(folder(&savepoint).parent(), Some(dir.join("savepoints").as_path()), "{name}");
         assert!(folder(&savepoint).join("_metadata").exists() && !output_lines(&dir.join("out"))?.is_empty(), "{name}");
