@@ -13,6 +13,9 @@ const TABLES: (u64, u64) = (20, 1024);
 /// Descriptors of a database beside its tables: lock, log, manifest, what is being written.
 const BESIDE: u64 = 8;
 
+/// Which part of what is left a database is granted: some three hundred fit 65,536.
+const SHARE: u64 = 64;
+
 /// The descriptors of all databases of a process.
 #[derive(Debug)]
 pub struct Descriptors {
@@ -46,10 +49,10 @@ impl Descriptors {
         Arc::new(Self { total, granted: AtomicU64::new(0) })
     }
 
-    /// Grants a database a sixteenth of what is left, and never less than it can work with.
+    /// Grants a database a part of what is left, and never less than it can work with.
     pub fn grant(self: &Arc<Self>) -> Result<Grant, TooManyFiles> {
         let least = TABLES.0 + BESIDE;
-        let share = |granted: u64| (self.total.saturating_sub(granted) / 16).clamp(least, TABLES.1 + BESIDE);
+        let share = |granted: u64| (self.total.saturating_sub(granted) / SHARE).clamp(least, TABLES.1 + BESIDE);
         let grant = |granted: u64| (granted + least <= self.total).then(|| granted + share(granted));
         match self.granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grant) {
             Ok(before) => Ok(Grant { from: Arc::clone(self), tables: share(before) - BESIDE }),
