@@ -18,7 +18,6 @@ use super::indexed::IndexedRows;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::watermark_part;
 use crate::operators::late::LateRows;
 use crate::operators::rows::{Marks, NO_ROW, Part, RowBuffer};
 use crate::operators::waiting::{Panes, Place, ReadRows, Reading, Waiting};
@@ -204,9 +203,7 @@ impl Operator for WindowJoin {
         if finished {
             return Ok(Vec::new());
         }
-        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
-        Ok(parts)
+        self.panes.snapshot(&self.shape, checkpoint, self.watermark)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {

@@ -21,7 +21,7 @@ use levada_state::snapshot::StatePart;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::{event_times, watermark_part};
+use crate::operators::event_time::event_times;
 use crate::operators::late::LateRows;
 use crate::operators::waiting::{Panes, Place, Reading};
 use crate::operators::window::{Grid, Split, Window, WindowSource};
@@ -269,9 +269,7 @@ impl Operator for IntervalJoin {
         if finished {
             return Ok(Vec::new());
         }
-        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
-        Ok(parts)
+        self.panes.snapshot(&self.shape, checkpoint, self.watermark)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {

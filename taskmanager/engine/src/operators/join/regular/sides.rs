@@ -46,17 +46,7 @@ impl Sides {
             side.tidy().map_err(|source| self.shape.kernel(source))?;
             emptied.append(&mut side.take_emptied());
         }
-        if let Some(store) = store {
-            store.note_emptied(emptied);
-            return Ok(());
-        }
-        emptied.sort_unstable();
-        emptied.dedup();
-        for key in emptied {
-            if !self.has_rows(key) {
-                self.index.remove(key);
-            }
-        }
+        self.forget_emptied(emptied, store);
         Ok(())
     }
 

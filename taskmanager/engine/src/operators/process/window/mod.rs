@@ -24,7 +24,6 @@ use super::guard::guarded;
 use crate::error::EngineError;
 use crate::function::{FunctionContext, FunctionError, Output, WindowWork};
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::watermark_part;
 use crate::operators::late::LateRows;
 use crate::operators::rows::RowBuffer;
 use crate::operators::waiting::{Panes, Place, Reading, Waiting};
@@ -297,9 +296,7 @@ impl Operator for WindowProcess {
         if finished {
             return Ok(Vec::new());
         }
-        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
-        Ok(parts)
+        self.panes.snapshot(&self.shape, checkpoint, self.watermark)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
