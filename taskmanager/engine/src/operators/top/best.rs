@@ -14,7 +14,7 @@ use levada_state::key_index::KeyIndex;
 
 use super::shape::Shape;
 use crate::error::EngineError;
-use crate::operators::rows::{KeyedRowStore, NO_ROW, RowHeap, RowLists, StoredRows};
+use crate::operators::rows::{ByKey, KeyedRowStore, NO_ROW, RowHeap, RowLists, StoredRows};
 
 pub(super) use before_store::BestOf;
 
@@ -218,18 +218,8 @@ impl Best {
     /// Contract: nothing of the rows that are gone is on its way out.
     pub(super) fn tidy(&mut self, shape: &Shape, store: Option<&mut KeyedRowStore>) -> Result<(), EngineError> {
         self.tidy_heap().map_err(|source| shape.kernel(source))?;
-        let mut emptied = std::mem::take(&mut self.emptied);
-        if let Some(store) = store {
-            store.note_emptied(emptied);
-            return Ok(());
-        }
-        emptied.sort_unstable();
-        emptied.dedup();
-        for key in emptied {
-            if self.lists.len(key) == 0 {
-                self.index.remove(key);
-            }
-        }
+        let emptied = std::mem::take(&mut self.emptied);
+        BestOf { shape, best: self, sweep: None }.forget_emptied(emptied, store);
         Ok(())
     }
 

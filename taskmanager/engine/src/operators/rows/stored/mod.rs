@@ -48,6 +48,20 @@ pub(in crate::operators) trait ByKey {
 
     /// What all of it holds.
     fn held(&self) -> Held;
+
+    /// Gives those of these keys back that have no rows; a store takes care of that by itself.
+    fn forget_emptied(&mut self, mut emptied: Vec<u32>, store: Option<&mut KeyedRowStore>) {
+        if let Some(store) = store {
+            return store.note_emptied(emptied);
+        }
+        emptied.sort_unstable();
+        emptied.dedup();
+        for key in emptied {
+            if !self.has_rows(key) {
+                self.index().remove(key);
+            }
+        }
+    }
 }
 
 /// A heap, and what the store has of it.
