@@ -121,7 +121,7 @@ fn encode_state(
 ) -> Result<Encoded, Stopped> {
     let StatePart { meta, contents } = part;
     let limit = SizeLimit { bytes_max };
-    let own_file = store.map(|store| (store, store.name(&meta, task.subtask)));
+    let own_file = store.map(|store| (store, store.name(&meta.uid, &meta.name, task.subtask)));
     let mut out = Output { bytes: Vec::new(), file: None, own_file };
     let written = match contents {
         Contents::Pieces(pieces) => encode(&meta, plan.max_parallelism, pieces, limit, &mut out),

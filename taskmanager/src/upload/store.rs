@@ -9,7 +9,6 @@ use bytes::{Bytes, BytesMut};
 use levada_common::checkpoint::{Handle, StateHandle};
 use levada_common::ids::{SubtaskIndex, Uid};
 use levada_common::storage::{Draft, Storage, StorageError, retried};
-use levada_state::snapshot::StateMeta;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -70,7 +69,7 @@ impl Store {
         let written = encoded.into_iter().map(|Encoded { mut state, body }| async move {
             match body {
                 Body::Memory(bytes) => {
-                    let path = self.name_of(&state.uid, &state.name, state.subtask);
+                    let path = self.name(&state.uid, &state.name, state.subtask);
                     state.handle = Handle::File { path: path.clone(), offset: 0, length: bytes.len() as u64 };
                     self.put(&path, bytes).await?;
                 }
@@ -85,11 +84,7 @@ impl Store {
     }
 
     /// A new name for a state's own file.
-    pub fn name(&self, meta: &StateMeta, subtask: SubtaskIndex) -> String {
-        self.name_of(&meta.uid, &meta.name, subtask)
-    }
-
-    fn name_of(&self, uid: &Uid, state: &str, subtask: SubtaskIndex) -> String {
+    pub fn name(&self, uid: &Uid, state: &str, subtask: SubtaskIndex) -> String {
         match self.is_readable {
             true => format!("{}/{}", self.folder, readable_name(uid, state, subtask)),
             false => self.unique_name(),
