@@ -16,13 +16,22 @@ impl Results {
         if self.0.accumulate { TriggerResult::Fire } else { TriggerResult::FireAndPurge }
     }
 
-    /// Gives the current window where something came.
-    fn give_rest(&self, rows: ValueState<i64>, ctx: &mut KeyedContext<'_>) -> Result<TriggerResult, FunctionError> {
-        if rows.get(ctx)?.copied().unwrap_or(0) == 0 {
-            return Ok(TriggerResult::Continue);
+    /// Gives those windows where something came; `answers` has one for each window.
+    fn give_rest(
+        &self,
+        rows: ValueState<i64>,
+        ctx: &mut KeyedContext<'_>,
+        answers: &mut [TriggerResult],
+    ) -> Result<(), FunctionError> {
+        for (row, answer) in answers.iter_mut().enumerate() {
+            ctx.enter(row);
+            *answer = TriggerResult::Continue;
+            if rows.get(ctx)?.copied().unwrap_or(0) > 0 {
+                rows.clear(ctx)?;
+                *answer = self.give();
+            }
         }
-        rows.clear(ctx)?;
-        Ok(self.give())
+        Ok(())
     }
 }
 
@@ -68,29 +77,21 @@ impl WindowTrigger for Results {
     fn on_timers(
         &mut self,
         states: &Self::States,
-        timers: FiredTimers<'_>,
+        _timers: FiredTimers<'_>,
         ctx: &mut KeyedContext<'_>,
         answers: &mut [TriggerResult],
     ) -> Result<(), FunctionError> {
-        (0..timers.len()).try_for_each(|row| {
-            ctx.enter(row);
-            answers[row] = self.give_rest(*states, ctx)?;
-            Ok(())
-        })
+        self.give_rest(*states, ctx, answers)
     }
 
     fn on_end(
         &mut self,
         states: &Self::States,
-        windows: &[Namespace],
+        _windows: &[Namespace],
         ctx: &mut KeyedContext<'_>,
         answers: &mut [TriggerResult],
     ) -> Result<(), FunctionError> {
-        (0..windows.len()).try_for_each(|row| {
-            ctx.enter(row);
-            answers[row] = self.give_rest(*states, ctx)?;
-            Ok(())
-        })
+        self.give_rest(*states, ctx, answers)
     }
 
     fn on_merge(
