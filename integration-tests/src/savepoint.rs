@@ -25,10 +25,15 @@ pub async fn submit(cluster: &Processes, graph: &str, restore: RestoreFrom) -> a
 
 /// Stops the job with a savepoint below the cluster's `savepoints`, and waits until it is FINISHED.
 pub async fn stop(cluster: &Processes, job: &str) -> anyhow::Result<SavepointStatus> {
-    let directory = uri(&cluster.path("savepoints"));
-    let savepoint = cluster.client().await?.savepoint(job, &directory, Afterwards::Stops).await?;
+    let savepoint = take(cluster, job, Afterwards::Stops).await?;
     cluster.finish(job).await?;
     Ok(savepoint)
+}
+
+/// Takes a savepoint below the cluster's `savepoints` as soon as all tasks of the job are running. Rows flow before.
+pub async fn take(cluster: &Processes, job: &str, afterwards: Afterwards) -> anyhow::Result<SavepointStatus> {
+    cluster.wait_until(job, "RUNNING", |status| status.state() == JobState::Running).await?;
+    cluster.client().await?.savepoint(job, &uri(&cluster.path("savepoints")), afterwards).await
 }
 
 /// Cancels the job and waits for its end.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use levada::client::{Afterwards, RestoreFrom};
 use levada_integration_tests::process::{Processes, Setup, leftovers, output_lines};
+use levada_integration_tests::savepoint::take;
 use levada_proto::v1::{JobState, JobStatus};
 
 const EVENTS: u64 = 300_000;
@@ -137,18 +138,17 @@ async fn what_functions_give_is_the_same_on_rocksdb_with_hardly_any_memory() -> 
 async fn functions_go_from_rocksdb_to_files_and_back_by_savepoints() -> anyhow::Result<()> {
     let cluster = Processes::start(hardly_any_memory()).await?;
     let expected = expected_rows(&cluster).await?;
-    let (out, savepoints) = (cluster.path("out"), format!("file://{}", cluster.path("savepoints").display()));
+    let out = cluster.path("out");
     let mut place = String::new();
     let legs = [("rocksdb", 4), ("fs", 2), ("rocksdb", 3), ("rocksdb", 1)];
     for (leg, (backend, parallelism)) in legs.into_iter().enumerate() {
         // Slow enough that rows are left for the last leg, however late a leg is stopped.
         let graph = graph(&out, &settings(&cluster, parallelism, backend)).replace("rate: 150000", "rate: 30000");
         let restore = RestoreFrom { from: place.clone(), drop_state: Vec::new() };
-        let mut client = cluster.client().await?;
-        let job = client.submit_from(&graph, "test.yaml", 0, restore).await?;
+        let job = cluster.client().await?.submit_from(&graph, "test.yaml", 0, restore).await?;
         if leg + 1 < legs.len() {
             cluster.wait_until(&job, "a part of the rows", |status| rows_read(status) >= 10_000).await?;
-            place = client.savepoint(&job, &savepoints, Afterwards::Stops).await?.path;
+            place = take(&cluster, &job, Afterwards::Stops).await?.path;
         }
         let status = cluster.wait(&job).await?;
         assert_eq!(status.state(), JobState::Finished, "{backend}: {}\n{}", status.failure, cluster.logs());

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use levada::client::{Afterwards, RestoreFrom};
 use levada_integration_tests::process::{Processes, Setup, leftovers, output_lines, program};
-use levada_integration_tests::savepoint::{folder, from, lines_up_to, sorted, stop, submit, uri};
+use levada_integration_tests::savepoint::{folder, from, lines_up_to, sorted, stop, submit, take, uri};
 use levada_integration_tests::streams::{StreamA, StreamB};
 use levada_proto::v1::{JobState, JobStatus};
 
@@ -84,8 +84,7 @@ async fn g40_a_failure_after_a_savepoint_doubles_nothing() -> anyhow::Result<()>
         let stream = StreamB { rows: 200_000, rate: Some(25_000), settings };
         let job = cluster.submit(&stream.graph(&out)).await?;
         cluster.wait_for_checkpoints(&job, 1).await?;
-        let directory = uri(&cluster.path("savepoints"));
-        let savepoint = cluster.client().await?.savepoint(&job, &directory, Afterwards::GoesOn).await?;
+        let savepoint = take(&cluster, &job, Afterwards::GoesOn).await?;
         if deleted {
             std::fs::remove_dir_all(folder(&savepoint))?;
         }
@@ -133,8 +132,7 @@ async fn a_savepoint_under_load_is_moved_and_gone_on_from() -> anyhow::Result<()
     let (first, second) = (cluster.path("first"), cluster.path("second"));
     let job = cluster.submit(&nexmark(&settings(&cluster, 4, "memory", ""), &first)).await?;
     wait_for_rows(&cluster, &job, "bids", 150_000).await?;
-    let directory = uri(&cluster.path("savepoints"));
-    let savepoint = cluster.client().await?.savepoint(&job, &directory, Afterwards::GoesOn).await?;
+    let savepoint = take(&cluster, &job, Afterwards::GoesOn).await?;
     cluster.finish(&job).await?;
     let expected = output_lines(&first)?;
 
@@ -410,8 +408,7 @@ async fn a_drained_job_leaves_no_window_open() -> anyhow::Result<()> {
     let stream = StreamA { rows: 50_000_000, rate: Some(100_000), settings: settings(&cluster, 3, "fs", "") };
     let job = cluster.submit(&stream.graph(&out)).await?;
     wait_for_rows(&cluster, &job, "numbers", 100_000).await?;
-    let directory = uri(&cluster.path("savepoints"));
-    let savepoint = cluster.client().await?.savepoint(&job, &directory, Afterwards::Drains).await?;
+    let savepoint = take(&cluster, &job, Afterwards::Drains).await?;
     let status = cluster.finish(&job).await?;
     assert_eq!(savepoint.mode, "drain");
     let counted: u64 = output_lines(&out)?

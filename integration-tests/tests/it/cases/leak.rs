@@ -5,7 +5,7 @@ use std::time::Instant;
 use levada::client::Afterwards;
 use levada_integration_tests::feed::Feed;
 use levada_integration_tests::process::{PATIENCE, Processes, Setup, output_lines};
-use levada_integration_tests::savepoint::{from, stop, submit, uri};
+use levada_integration_tests::savepoint::{from, stop, submit, take, uri};
 use levada_proto::v1::JobStatus;
 
 use super::{Job, node};
@@ -34,8 +34,7 @@ async fn g44_windows_without_a_result_are_dropped() -> anyhow::Result<()> {
         for rows in [100_000, 400_000] {
             cluster.wait_until(&id, "rows read", |status| node(status, "input").rows_out >= rows).await?;
             // A savepoint has what there is; a checkpoint of a database has what was deleted until the files that say so are merged.
-            let directory = uri(&cluster.path("savepoints"));
-            sizes.push(cluster.client().await?.savepoint(&id, &directory, Afterwards::GoesOn).await?.bytes);
+            sizes.push(take(&cluster, &id, Afterwards::GoesOn).await?.bytes);
         }
         let (early, late) = (sizes[0], sizes[1]);
         assert!(early > 100_000 && late < early * 6 / 5, "{backend}: a savepoint had {early} bytes, later {late}");
@@ -73,8 +72,7 @@ sinks:
 
 /// Bytes that the counts take in a savepoint of the job, which goes on: the sink's state grows with each, since none commits.
 async fn bytes_of_counts(cluster: &Processes, job: &str) -> anyhow::Result<u64> {
-    let directory = uri(&cluster.path("savepoints"));
-    let savepoint = cluster.client().await?.savepoint(job, &directory, Afterwards::GoesOn).await?;
+    let savepoint = take(cluster, job, Afterwards::GoesOn).await?;
     let metadata = levada_proto::snapshot::open(&savepoint.path).await?.metadata;
     Ok(metadata.states().filter(|state| state.uid.as_str() == "counts").map(|state| state.handle.length()).sum())
 }

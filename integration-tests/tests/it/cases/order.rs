@@ -5,6 +5,7 @@ use std::path::Path;
 
 use levada::client::{Afterwards, RestoreFrom};
 use levada_integration_tests::process::{Processes, Setup, output_lines};
+use levada_integration_tests::savepoint::take;
 use levada_proto::v1::{JobState, JobStatus};
 use serde_json::Value;
 
@@ -90,8 +91,7 @@ async fn g67_a_keys_rows_stay_in_order() -> anyhow::Result<()> {
             break;
         }
         cluster.wait_until(&job, "further rows", read(rows / 10)).await?;
-        let folder = format!("file://{}", cluster.path("savepoints").display());
-        let savepoint = cluster.client().await?.savepoint(&job, &folder, Afterwards::Stops).await?;
+        let savepoint = take(&cluster, &job, Afterwards::Stops).await?;
         cluster.wait(&job).await?;
         from = Some(RestoreFrom { from: savepoint.path, ..RestoreFrom::default() });
     }

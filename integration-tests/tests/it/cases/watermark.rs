@@ -5,6 +5,7 @@ use std::path::Path;
 use levada::client::Afterwards;
 use levada_integration_tests::feed::Feed;
 use levada_integration_tests::process::{Processes, Setup, output_lines};
+use levada_integration_tests::savepoint::take;
 use levada_integration_tests::streams::StreamA;
 use levada_proto::v1::JobStatus;
 
@@ -119,8 +120,7 @@ async fn g24_a_drain_while_a_source_is_idle_fires_what_waits() -> anyhow::Result
     let silent =
         |status: &JobStatus| node(status, "left").rows_out == 26 && status.tasks.iter().filter(|task| task.idle).count() > 1;
     cluster.wait_until(&job, "two idle sources", silent).await?;
-    let folder = format!("file://{}", cluster.path("savepoints").display());
-    cluster.client().await?.savepoint(&job, &folder, Afterwards::Drains).await?;
+    take(&cluster, &job, Afterwards::Drains).await?;
     cluster.finish(&job).await?;
     assert_eq!(output_lines(&out)?, [window(0, 10), window(10_000, 10), window(20_000, 6)]);
     Ok(())
