@@ -8,6 +8,7 @@ mod event_time;
 mod fence;
 mod file;
 mod leak;
+mod names;
 mod order;
 mod progress;
 mod restore;
