@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 /// Makes a file's bytes durable, but not yet its name.
 pub fn sync_file(path: &Path) -> io::Result<()> {
@@ -176,19 +177,59 @@ pub(super) fn create_dir_on(fs: &dyn FileSystem, path: &Path) -> io::Result<()> 
 #[derive(Debug)]
 pub(super) struct RealFileSystem;
 
-impl NewFile for File {
+/// Bytes after which a file is synced beside the writing: the disk is at work long before the last byte.
+const SYNCED_BYTES: usize = 32 << 20;
+
+/// A file of the machine's own file system.
+struct RealFile {
+    file: File,
+    /// Bytes written since a sync began.
+    unsynced: usize,
+    /// A sync of what was written before it, which says what went wrong with that: the system tells it once.
+    syncing: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl RealFile {
+    fn new(file: File) -> Self {
+        Self { file, unsynced: 0, syncing: None }
+    }
+
+    fn sync_beside(&mut self) -> io::Result<()> {
+        self.synced()?;
+        let file = self.file.try_clone()?;
+        let syncing = thread::Builder::new().name("sync".into()).spawn(move || file.sync_data());
+        // Without a thread all is synced at the end.
+        self.syncing = syncing.ok();
+        self.unsynced = 0;
+        Ok(())
+    }
+
+    fn synced(&mut self) -> io::Result<()> {
+        match self.syncing.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(synced)) => synced,
+            Some(Err(_)) => Err(io::Error::other("syncing the file panicked")),
+        }
+    }
+}
+
+impl NewFile for RealFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_all(bytes)
+        self.file.write_all(bytes)?;
+        self.unsynced += bytes.len();
+        let is_free = self.syncing.as_ref().is_none_or(JoinHandle::is_finished);
+        if self.unsynced >= SYNCED_BYTES && is_free { self.sync_beside() } else { Ok(()) }
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_all()
+        self.synced()?;
+        self.file.sync_all()
     }
 }
 
 impl FileSystem for RealFileSystem {
     fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>> {
-        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+        Ok(Box::new(RealFile::new(OpenOptions::new().write(true).create_new(true).open(path)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
