@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, UInt16Array, UInt32Array};
-use arrow::compute::{concat_batches, take};
+use arrow::array::{Array, ArrayRef, UInt16Array};
+use arrow::compute::interleave;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::FileWriter;
@@ -171,17 +171,15 @@ fn write_keyed(meta: &StateMeta, max_parallelism: u32, mut pieces: Pieces, out: 
     let schema = keyed_schema(run.first(), to_metadata(meta, max_parallelism));
     let mut writer = FileWriter::try_new(out, &schema)?;
     let (mut spans, mut batches) = (Vec::new(), 0);
-    while let Some(first) = run.first() {
-        let rows = concat_batches(&first.schema(), &run)?;
-        let batch_rows = batch_rows(&rows);
-        let sorted = SortedRows::new(&groups_by_key(&rows, max_parallelism), max_parallelism);
-        for range in sorted.cut(batch_rows) {
+    while !run.is_empty() {
+        let sorted = SortedRows::new(&run, max_parallelism);
+        for range in sorted.cut(batch_rows(&run)) {
             sorted.describe(batches, range.clone(), &mut spans);
-            writer.write(&sorted.take(&rows, range, &schema)?)?;
+            writer.write(&sorted.take(range, &schema)?)?;
             batches += 1;
         }
         // Before the next ones come.
-        drop((rows, std::mem::take(&mut run)));
+        run.clear();
         run = pieces.next_run()?;
     }
     writer.write_metadata(GROUPS_FIELD, to_json(&spans));
@@ -203,34 +201,41 @@ fn keyed_schema(piece: Option<&RecordBatch>, metadata: std::collections::HashMap
 }
 
 /// Rows of a batch so that it has about `BATCH_BYTES`.
-fn batch_rows(rows: &RecordBatch) -> usize {
-    (BATCH_BYTES / value_bytes(rows).div_ceil(rows.num_rows().max(1)).max(1)).clamp(1, BATCH_ROWS_MAX)
+fn batch_rows(run: &[RecordBatch]) -> usize {
+    let rows = run.iter().map(RecordBatch::num_rows).sum::<usize>().max(1);
+    let bytes: usize = run.iter().map(value_bytes).sum();
+    (BATCH_BYTES / bytes.div_ceil(rows).max(1)).clamp(1, BATCH_ROWS_MAX)
 }
 
 /// The rows of a run in the order of their groups; rows of a group stay in the order in which they came.
-struct SortedRows {
-    rows: Vec<u32>,
+struct SortedRows<'a> {
+    run: &'a [RecordBatch],
+    /// A row's piece, and its place there.
+    rows: Vec<(u32, u32)>,
     /// Where each group that has rows ends in `rows`, ascending.
     groups: Vec<(u16, usize)>,
 }
 
-impl SortedRows {
-    fn new(groups: &[u16], max_parallelism: u32) -> Self {
+impl<'a> SortedRows<'a> {
+    fn new(run: &'a [RecordBatch], max_parallelism: u32) -> Self {
+        let groups: Vec<Vec<u16>> = run.iter().map(|piece| groups_by_key(piece, max_parallelism)).collect();
         let mut ends = vec![0usize; max_parallelism as usize + 1];
-        groups.iter().for_each(|group| ends[usize::from(*group) + 1] += 1);
+        groups.iter().flatten().for_each(|group| ends[usize::from(*group) + 1] += 1);
         for group in 1..ends.len() {
             ends[group] += ends[group - 1];
         }
         let starts = ends.clone();
-        let mut rows = vec![0; groups.len()];
-        for (row, group) in groups.iter().enumerate() {
-            let next = &mut ends[usize::from(*group)];
-            rows[*next] = row as u32;
-            *next += 1;
+        let mut rows = vec![(0, 0); ends[max_parallelism as usize]];
+        for (piece, groups) in groups.iter().enumerate() {
+            for (row, group) in groups.iter().enumerate() {
+                let next = &mut ends[usize::from(*group)];
+                rows[*next] = (piece as u32, row as u32);
+                *next += 1;
+            }
         }
         let groups = (0..max_parallelism as usize).filter(|group| starts[*group] < starts[*group + 1]);
         let groups = groups.map(|group| (group as u16, starts[group + 1])).collect();
-        Self { rows, groups }
+        Self { run, rows, groups }
     }
 
     /// Cuts the rows into batches of about `rows_max`: after a group where one ends, within a group where it is larger.
@@ -267,16 +272,17 @@ impl SortedRows {
         }
     }
 
-    /// The rows at these places of `run`, with their groups before their columns.
-    fn take(&self, run: &RecordBatch, places: Range<usize>, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    /// The rows at these places, with their groups before their columns.
+    fn take(&self, places: Range<usize>, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
         let mut groups = Vec::with_capacity(places.len());
         let mut of_places = Vec::new();
         self.describe(0, places.clone(), &mut of_places);
         of_places.iter().for_each(|span| groups.extend(std::iter::repeat_n(span.group, span.rows as usize)));
-        let rows = UInt32Array::from_iter_values(self.rows[places].iter().copied());
+        let rows: Vec<_> = self.rows[places].iter().map(|(piece, row)| (*piece as usize, *row as usize)).collect();
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt16Array::from(groups))];
-        for column in run.columns() {
-            columns.push(take(column, &rows, None)?);
+        for column in 0..schema.fields().len() - 1 {
+            let of_pieces: Vec<&dyn Array> = self.run.iter().map(|piece| piece.column(column).as_ref()).collect();
+            columns.push(interleave(&of_pieces, &rows)?);
         }
         RecordBatch::try_new(Arc::clone(schema), columns)
     }

@@ -31,6 +31,8 @@ pub(crate) struct Frozen<M: StateType, C: Cell> {
     outbox: Vec<Change>,
     /// What stood in rows that have changed.
     values: Option<Values<M, C::Item>>,
+    /// As many the last time that they were sent.
+    values_before: usize,
     /// Lists that stood in rows that have changed.
     saved: Vec<Saved<M, C>>,
     saved_bytes: usize,
@@ -85,6 +87,7 @@ impl<M: StateType, C: Cell> Default for Frozen<M, C> {
             sink: None,
             outbox: Vec::new(),
             values: None,
+            values_before: 0,
             saved: Vec::new(),
             saved_bytes: 0,
             since_cursor: 0,
@@ -139,6 +142,7 @@ impl<M: StateType, C: Cell> Frozen<M, C> {
 
     fn end(&mut self) -> Option<Sink> {
         self.values = None;
+        self.values_before = 0;
         self.saved = Vec::new();
         self.saved_bytes = 0;
         self.since_cursor = 0;
@@ -204,6 +208,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     /// Sends what was saved before it changed.
     pub(super) fn flush_saved(&mut self, keys: &KeyIndex) -> Result<(), TypeError> {
         if let Some(Values { piece, gone }) = self.frozen.values.take() {
+            self.frozen.values_before = piece.len();
             self.send(piece, gone, keys)?;
         }
         let saved = std::mem::take(&mut self.frozen.saved);
@@ -211,7 +216,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             return Ok(());
         }
         self.frozen.saved_bytes = 0;
-        let (mut piece, mut gone) = (self.piece(), AddressBuilder::new());
+        let (mut piece, mut gone) = (self.piece(0), AddressBuilder::new());
         for Saved { key, namespace, map_key, cell, mut span, stamp } in saved {
             let owner = Owner { key, namespace, map_key: &map_key };
             if std::mem::take(&mut span.clears) {
@@ -219,7 +224,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             }
             while push_items(&mut piece, &owner, &cell, &mut span, stamp, usize::MAX) {
                 let (full, of_full) =
-                    (std::mem::replace(&mut piece, self.piece()), std::mem::replace(&mut gone, AddressBuilder::new()));
+                    (std::mem::replace(&mut piece, self.piece(0)), std::mem::replace(&mut gone, AddressBuilder::new()));
                 self.send(full, of_full, keys)?;
             }
         }
@@ -230,9 +235,9 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     #[cold]
     pub(super) fn save_old(&mut self, row: u32, old: C) {
         if !C::IS_LIST {
-            return self.save_value(row, &old);
+            return self.save_value(row, Some(&old));
         }
-        let Some(span) = self.take_span(row, &old).filter(|span| span.says_something()) else { return };
+        let Some(span) = self.take_span(row, Some(&old)) else { return };
         self.frozen.since_cursor += 1;
         let stamp = self.stamp_of(row);
         let map_key = self.index.map_key(row).clone();
@@ -244,44 +249,49 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
     /// The row is about to change in place.
     #[cold]
     pub(super) fn save_copy(&mut self, row: u32) {
-        if self.frozen.needs(row) && !C::IS_LIST {
-            let value = std::mem::replace(&mut self.cells[row as usize], C::empty());
-            self.save_value(row, &value);
-            self.cells[row as usize] = value;
-        } else if self.frozen.needs(row) {
+        if !C::IS_LIST {
+            return self.save_value(row, None);
+        }
+        if self.frozen.needs(row) {
             let copy = self.cells[row as usize].clone();
             self.save_old(row, copy);
-            if let Some(cold) = self.cold.as_mut().filter(|_| C::IS_LIST && self.frozen.is_of_store()) {
+            if let Some(cold) = self.cold.as_mut().filter(|_| self.frozen.is_of_store()) {
                 cold.list(row).copied();
             }
         }
     }
 
-    /// Puts the one item that was there at the barrier, or that there was none, into the next piece.
-    fn save_value(&mut self, row: u32, value: &C) {
-        let Some(span) = self.take_span(row, value).filter(|span| span.says_something()) else { return };
-        self.frozen.since_cursor += 1;
+    /// Puts the one item that was there at the barrier, or that there was none, into the next piece; `old`: where it is, if not in the
+    /// row any more.
+    fn save_value(&mut self, row: u32, old: Option<&C>) {
+        let Some(span) = self.take_span(row, old) else { return };
         let stamp = self.stamp_of(row);
-        let mut values = self.frozen.values.take().unwrap_or_else(|| Values { piece: self.piece(), gone: AddressBuilder::new() });
+        let frozen = &mut self.frozen;
+        frozen.since_cursor += 1;
+        let values = frozen.values.get_or_insert_with(|| Values {
+            piece: PieceBuilder::new(&self.info.pieces, C::IS_LIST, self.info.ttl.is_some(), frozen.values_before),
+            gone: AddressBuilder::new(),
+        });
         let owner = Owner { key: self.index.key(row), namespace: self.index.namespace(row), map_key: self.index.map_key(row) };
         if span.clears {
             values.gone.push(&owner);
         }
+        let value = old.unwrap_or(&self.cells[row as usize]);
         for item in &value.items()[span.from..span.to.max(span.from)] {
             values.piece.push(&owner, 0, item, stamp);
         }
-        self.frozen.values = Some(values);
     }
 
-    /// Counts the row as saved; answers what of its cell still has to leave.
-    fn take_span(&mut self, row: u32, cell: &C) -> Option<Span> {
+    /// Counts the row as saved; answers what of its cell, `old` or the one that it has, still has to leave, if anything.
+    fn take_span(&mut self, row: u32, old: Option<&C>) -> Option<Span> {
         if let Some((_, span)) = self.frozen.partial.take_if(|(partial, _)| *partial == row) {
-            return Some(span);
+            return Some(span).filter(|span| span.says_something());
         }
         if !self.frozen.rows.take(row) {
             return None;
         }
-        Some(self.barrier_span(row, cell))
+        let cell = old.unwrap_or(&self.cells[row as usize]);
+        Some(self.barrier_span(row, cell)).filter(|span| span.says_something())
     }
 
     /// What of a row's cell was there at the barrier and had not expired.
@@ -326,7 +336,7 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     fn save_next(&mut self, keys: &KeyIndex, items: usize) -> Result<(), TypeError> {
         self.flush_saved(keys)?;
-        let (mut piece, mut gone) = (self.piece(), AddressBuilder::new());
+        let (mut piece, mut gone) = (self.piece(items.min(self.entries)), AddressBuilder::new());
         let is_of_store = self.frozen.is_of_store();
         let (mut left, mut looks) = (items, items * LOOKS_PER_ITEM);
         while left > 0 && looks > 0 {
@@ -356,8 +366,10 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
                 self.frozen.partial = Some((row, span));
             }
             if is_full {
-                let (full, of_full) =
-                    (std::mem::replace(&mut piece, self.piece()), std::mem::replace(&mut gone, AddressBuilder::new()));
+                let (full, of_full) = (
+                    std::mem::replace(&mut piece, self.piece(left.min(self.entries))),
+                    std::mem::replace(&mut gone, AddressBuilder::new()),
+                );
                 self.send(full, of_full, keys)?;
             }
         }
@@ -371,8 +383,9 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         Ok(())
     }
 
-    fn piece(&self) -> PieceBuilder<I::MapKey, C::Item> {
-        PieceBuilder::new(&self.info.pieces, C::IS_LIST, self.info.ttl.is_some())
+    /// A piece for so many items.
+    fn piece(&self, items: usize) -> PieceBuilder<I::MapKey, C::Item> {
+        PieceBuilder::new(&self.info.pieces, C::IS_LIST, self.info.ttl.is_some(), items)
     }
 
     fn send(

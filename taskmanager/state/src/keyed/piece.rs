@@ -46,17 +46,19 @@ pub(super) struct PieceBuilder<M: StateType, T: StateType> {
 }
 
 impl<M: StateType, T: StateType> PieceBuilder<M, T> {
-    pub(super) fn new(schema: &SchemaRef, is_list: bool, has_stamps: bool) -> Self {
+    /// For about `items` items: room for them, as far as it is full before.
+    pub(super) fn new(schema: &SchemaRef, is_list: bool, has_stamps: bool, items: usize) -> Self {
+        let room = items.min(PIECE_ITEMS_MAX).min(PIECE_BYTES_MAX / (size_of::<M>() + size_of::<T>()).max(1) + 1);
         Self {
             schema: Arc::clone(schema),
             is_list,
             has_stamps,
-            keys: Vec::new(),
+            keys: Vec::with_capacity(room),
             starts: Vec::new(),
             ends: Vec::new(),
-            map_keys: M::writer(0),
+            map_keys: M::writer(room),
             indexes: Vec::new(),
-            values: T::writer(0),
+            values: T::writer(room),
             stamps: Vec::new(),
             bytes: 0,
         }

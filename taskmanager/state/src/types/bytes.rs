@@ -25,7 +25,7 @@ impl ScalarType for String {
     }
 
     fn writer(rows: usize) -> Self::Writer {
-        BytesWriter::new(rows)
+        BytesWriter::new(rows, 0)
     }
 
     fn reader(column: &str, array: &ArrayRef) -> Result<StringArray, TypeError> {
@@ -57,7 +57,7 @@ impl ScalarType for Vec<u8> {
     }
 
     fn writer(rows: usize) -> Self::Writer {
-        BytesWriter::new(rows)
+        BytesWriter::new(rows, 0)
     }
 
     fn reader(column: &str, array: &ArrayRef) -> Result<BinaryArray, TypeError> {
@@ -89,7 +89,7 @@ impl<const N: usize> ScalarType for [u8; N] {
     }
 
     fn writer(rows: usize) -> Self::Writer {
-        BytesWriter::new(rows)
+        BytesWriter::new(rows, rows * N)
     }
 
     fn reader(column: &str, array: &ArrayRef) -> Result<FixedBytesReader<N>, TypeError> {
@@ -125,8 +125,8 @@ pub struct BytesWriter<T, A: ByteArrayType> {
 }
 
 impl<T, A: ByteArrayType<Offset = i32>> BytesWriter<T, A> {
-    fn new(rows: usize) -> Self {
-        Self { builder: GenericByteBuilder::with_capacity(rows, 0), oversized: None, rust: PhantomData }
+    fn new(rows: usize, bytes: usize) -> Self {
+        Self { builder: GenericByteBuilder::with_capacity(rows, bytes), oversized: None, rust: PhantomData }
     }
 }
 
