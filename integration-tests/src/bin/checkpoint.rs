@@ -173,21 +173,21 @@ impl Bench {
         Ok(())
     }
 
-    /// Bytes uploaded for a checkpoint after a change of few keys, to those of the one before. The source is held and databases
-    /// are at rest meanwhile.
-    async fn upload_ratio(&mut self, job: &str, dir: &Path) -> anyhow::Result<f64> {
+    /// Bytes uploaded for a checkpoint after a change of few keys, to those of the one before, which has what all keys changed; and
+    /// that checkpoint. The source is held and databases are at rest meanwhile.
+    async fn upload_ratio(&mut self, job: &str, dir: &Path) -> anyhow::Result<(f64, CheckpointStatus)> {
         self.marks.hold(0..0);
-        let mut uploaded = Vec::new();
+        let (mut uploaded, mut newest) = (Vec::new(), CheckpointStatus::default());
         for keys in [0..0, 0..CHANGED_KEYS] {
             self.marks.hold(keys);
             self.wait(job, |bench| bench.marks.is_quiet()).await?;
             self.wait_for_compactions().await?;
             let before = files(dir)?;
-            self.client.checkpoint(job).await?;
+            newest = self.client.checkpoint(job).await?;
             let new = files(dir)?.into_iter().filter(|(path, _)| !before.contains_key(path));
             uploaded.push(new.map(|(_, bytes)| bytes).sum::<u64>());
         }
-        Ok(uploaded[1] as f64 / uploaded[0] as f64)
+        Ok((uploaded[1] as f64 / uploaded[0] as f64, newest))
     }
 
     /// Waits until RocksDB neither compacts nor has to.
@@ -224,18 +224,19 @@ async fn run(arguments: &Arguments) -> anyhow::Result<Value> {
     }
     let peak = usage::peak_rss_bytes();
     let seen = bench.steps.around_barriers(WINDOW);
+    let (mut ratio, mut last) = (None, taken.last().context("at least one checkpoint was taken")?.status.clone());
+    if arguments.backend == "rocksdb" {
+        let (uploaded, newest) = bench.upload_ratio(&job, &dir).await?;
+        (ratio, last) = (Some(uploaded), newest);
+    }
     bench.cancel(&job).await?;
 
-    let last = taken.last().context("at least one checkpoint was taken")?;
+    bench.marks.go_on();
     let (began, rows) = (Instant::now(), bench.steps.rows());
-    let from = RestoreFrom { from: last.status.metadata.clone(), drop_state: Vec::new() };
+    let from = RestoreFrom { from: last.metadata.clone(), drop_state: Vec::new() };
     let restored = bench.client.submit_from(&graph, "checkpoint.yaml", 0, from).await?;
     bench.wait(&restored, |bench| bench.steps.rows() > rows).await?;
     let first = bench.steps.first_after(began).context("no row was taken in after the restore")?;
-    let ratio = match arguments.backend.as_str() {
-        "rocksdb" => Some(bench.upload_ratio(&restored, &dir).await?),
-        _ => None,
-    };
     bench.cancel(&restored).await?;
     bench.cluster.shutdown().await;
 

@@ -86,6 +86,13 @@ impl Marks {
         meeting.wake();
     }
 
+    /// Lets a source that is held go on.
+    pub fn go_on(&self) {
+        let mut meeting = self.meeting();
+        meeting.held = None;
+        meeting.wake();
+    }
+
     /// While held: whether the source has given every key that it was told to.
     pub fn is_quiet(&self) -> bool {
         self.meeting().held.as_ref().is_some_and(Range::is_empty)
