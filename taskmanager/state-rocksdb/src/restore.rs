@@ -41,7 +41,7 @@ impl ReadDatabase {
         let families = Db::list_cf(&options, path).map_err(|error| fail(Arc::new(error)))?;
         let with_options = families.into_iter().map(|family| {
             let never = Arc::new(std::sync::atomic::AtomicI64::new(options::NEVER_EXPIRED));
-            ColumnFamilyDescriptor::new(family, options::family(shared.profile, &shared.memory.cache, never))
+            ColumnFamilyDescriptor::new(family, options::family(shared.profile, &shared.memory, never))
         });
         let db = Db::open_cf_descriptors_read_only(&options, path, with_options, false).map_err(|error| fail(Arc::new(error)))?;
         let json = db.get(DESCRIPTION_KEY).map_err(|error| fail(Arc::new(error)))?;
@@ -148,9 +148,8 @@ pub fn read_database(
 }
 
 /// Which of these databases the new one is to be made of: the one with most of its groups, with their numbers.
-pub fn choose_base(sources: &[ReadDatabase], groups: KeyGroupRange, max_parallelism: u32) -> Option<usize> {
-    let shared = |source: &ReadDatabase| {
-        let description = source.description();
+pub fn choose_base(sources: &[Description], groups: KeyGroupRange, max_parallelism: u32) -> Option<usize> {
+    let shared = |description: &Description| {
         let same_numbers = description.max_parallelism == max_parallelism;
         let both = description.key_groups.intersection(groups).filter(|_| same_numbers);
         both.map_or(0, KeyGroupRange::count)

@@ -111,7 +111,7 @@ impl Rocksdb {
         self.directories.task(parts)
     }
 
-    /// Opens a database that is only read, with so many tables open at once.
+    /// Options of a database that is only read, one at a time.
     pub(crate) fn read_only_options(&self) -> rocksdb::Options {
         let mut options = crate::options::database(self.profile, &self.memory.buffers, 64);
         options.create_if_missing(false);

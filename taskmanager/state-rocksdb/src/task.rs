@@ -59,20 +59,22 @@ impl TaskDatabases {
     ///
     /// Errors: `Open`, `Read`, `Entry`, `Write`. Blocks.
     pub fn restore(&self, uid: &Uid, fetched: &[PathBuf], names: &[String]) -> Result<Option<usize>, ColdError> {
-        let sources = fetched.iter().map(|path| ReadDatabase::open(&self.shared, uid, path));
-        let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
-        let base = choose_base(&sources, self.key_groups, self.max_parallelism);
+        // One database after the other is open: each holds many files.
+        let describe = |path: &PathBuf| ReadDatabase::open(&self.shared, uid, path).map(|source| source.description().clone());
+        let described = fetched.iter().map(describe).collect::<Result<Vec<_>, _>>()?;
+        let base = choose_base(&described, self.key_groups, self.max_parallelism);
+        let others = || (0..fetched.len()).filter(|at| Some(*at) != base);
         let database = match base {
             Some(base) => {
-                let source = sources.swap_remove(base);
-                let expired = expired_in_all(source.description(), sources.iter().map(ReadDatabase::description));
-                let database = self.open_cut(uid, &fetched[base], source, names)?;
+                let expired = expired_in_all(&described[base], others().map(|at| &described[at]));
+                let database = self.open_cut(uid, &fetched[base], described[base].key_groups, names)?;
                 database.describe_expired(&expired);
                 database
             }
             None => self.open_database(uid)?,
         };
-        for source in sources {
+        for other in others() {
+            let source = ReadDatabase::open(&self.shared, uid, &fetched[other])?;
             copy(&database, &source, names, (self.key_groups, self.max_parallelism))?;
         }
         for path in fetched {
@@ -104,10 +106,8 @@ impl TaskDatabases {
         Ok(entries)
     }
 
-    /// Opens the database that was fetched into `folder` as the operator's, without what does not belong to it.
-    fn open_cut(&self, uid: &Uid, folder: &Path, fetched: ReadDatabase, names: &[String]) -> Result<Arc<Database>, ColdError> {
-        let had = fetched.description().key_groups;
-        drop(fetched);
+    /// Opens the database that was fetched into `folder`, with the groups `had`, as the operator's, without what does not belong to it.
+    fn open_cut(&self, uid: &Uid, folder: &Path, had: KeyGroupRange, names: &[String]) -> Result<Arc<Database>, ColdError> {
         let path = database_path(&self.directory.operator(uid));
         let fail = |error| ColdError::Open { uid: uid.clone(), path: path.clone(), source: Arc::new(error) };
         std::fs::rename(folder, &path).map_err(fail)?;
