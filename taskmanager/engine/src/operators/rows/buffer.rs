@@ -12,6 +12,9 @@ use arrow::error::ArrowError;
 /// Rows up to which chunks are merged.
 const CHUNK_ROWS_MAX: usize = 8192;
 
+/// Bytes up to which chunks are merged: of texts a column has no more than 2 GiB.
+const CHUNK_BYTES_MAX: usize = 64 << 20;
+
 /// The number of no row.
 pub(in crate::operators) const NO_ROW: u32 = u32::MAX;
 
@@ -55,11 +58,13 @@ impl RowBuffer {
         let rows = columns[0].len();
         assert!(self.rows + rows < NO_ROW as usize, "a pane has fewer than 2^32 - 1 rows on each side");
         let (mut merged, mut first) = (rows, self.chunks.len());
+        let mut bytes: usize = columns.iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or_default()).sum();
         while let Some(chunk) = first.checked_sub(1).map(|at| &self.chunks[at])
             && chunk.rows <= 2 * merged
             && chunk.rows + merged <= CHUNK_ROWS_MAX
+            && chunk.bytes + bytes <= CHUNK_BYTES_MAX
         {
-            (merged, first) = (merged + chunk.rows, first - 1);
+            (merged, bytes, first) = (merged + chunk.rows, bytes + chunk.bytes, first - 1);
         }
         let old: Vec<Chunk> = self.chunks.drain(first..).collect();
         let columns = columns.iter().enumerate().map(|(at, column)| {

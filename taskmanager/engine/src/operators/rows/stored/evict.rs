@@ -13,8 +13,9 @@ const LOOKS_MAX: usize = 65_536;
 /// Of so many keys that were looked at one has to be clean and used lately for others to be looked at before a generation begins.
 const SPARED_PART: usize = 4;
 
-/// Keys that are looked at between two looks at the memory.
+/// Least keys that are looked at between two looks at the memory, which go over all blocks of rows, and the part of all keys.
 const LOOKS_AT_ONCE: usize = 256;
+const LOOKS_PART: usize = 64;
 
 impl KeyedRowStore {
     /// To be called after each batch: sends what is due, and lets keys go where memory is short.
@@ -91,7 +92,7 @@ impl KeyedRowStore {
         let looks = LOOKS_MAX.min(rows.index().len() * 2);
         let (mut looked, mut spared) = (0, 0);
         while looked < looks && self.held_bytes(rows) > target_bytes {
-            let now = LOOKS_AT_ONCE.min(looks - looked);
+            let now = LOOKS_AT_ONCE.max(rows.index().len() / LOOKS_PART).min(looks - looked);
             looked += now;
             spared += (0..now).filter(|_| self.look_at_next_key(rows)).count();
         }

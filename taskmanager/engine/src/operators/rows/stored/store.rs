@@ -163,9 +163,13 @@ impl KeyedRowStore {
                 distinct.iter().for_each(|key| self.dirty.set_one(*key));
             }
         }
-        self.key_bytes = (3 * self.key_bytes + bytes / distinct.len()) / 4;
+        let keys = distinct.len();
+        distinct.retain(|key| !rows.has_rows(*key));
+        if let Some(bytes) = bytes.checked_div(keys - distinct.len()) {
+            self.key_bytes = (3 * self.key_bytes + bytes) / 4;
+        }
         // A key of which nothing was found is nothing that could leave memory.
-        self.note_emptied(distinct.into_iter().filter(|key| !rows.has_rows(*key)));
+        self.note_emptied(distinct);
         Ok(bytes)
     }
 
