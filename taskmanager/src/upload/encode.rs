@@ -3,7 +3,7 @@
 //! A state that is too large to share a file goes into its own while it is encoded: in memory are a few of its batches.
 
 use std::io::{self, BufWriter, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use levada_common::checkpoint::{DeclineReason, Handle, StateHandle, StateKind};
@@ -77,7 +77,7 @@ impl Body {
 /// Encodes all states at once, each on a blocking thread, and does the durable work beside it; in the order of `parts`. Large ones go
 /// into files of `store`, where there is one.
 ///
-/// The first error wins; what still runs is not waited for.
+/// The first error wins; what still runs is not waited for, and stops at its next write, as it does where this future is dropped.
 pub async fn encode_all(
     plan: &Arc<Plan>,
     task: TaskId,
@@ -88,10 +88,11 @@ pub async fn encode_all(
 ) -> Result<Vec<Encoded>, Stopped> {
     let mut work = JoinSet::new();
     let count = parts.len();
+    let wanted = Arc::new(());
     for (place, part) in parts.into_iter().enumerate() {
-        let (plan, store) = (Arc::clone(plan), store.cloned());
+        let (plan, store, wanted) = (Arc::clone(plan), store.cloned(), Arc::downgrade(&wanted));
         work.spawn_blocking(move || {
-            let encoded = encode_state(&plan, task, part, state_bytes_max, store.as_ref());
+            let encoded = encode_state(&plan, task, part, state_bytes_max, store.as_ref(), wanted);
             encoded.map(|encoded| Some((place, encoded)))
         });
     }
@@ -118,16 +119,17 @@ fn encode_state(
     part: StatePart,
     bytes_max: Option<u64>,
     store: Option<&Store>,
+    wanted: Weak<()>,
 ) -> Result<Encoded, Stopped> {
     let StatePart { meta, contents } = part;
     let limit = SizeLimit { bytes_max };
     let own_file = store.map(|store| (store, store.name(&meta.uid, &meta.name, task.subtask)));
-    let mut out = Output { bytes: Vec::new(), file: None, own_file };
+    let mut out = Output { bytes: Vec::new(), file: None, own_file, wanted };
     let written = match contents {
         Contents::Pieces(pieces) => encode(&meta, plan.max_parallelism, pieces, limit, &mut out),
         Contents::Database(database) => encode_database(&meta, plan.max_parallelism, database.as_ref(), limit, &mut out),
     };
-    let Output { bytes, file, own_file } = out;
+    let Output { bytes, file, own_file, .. } = out;
     let path = own_file.map(|(_, path)| path).unwrap_or_default();
     let written = written.map_err(|error| not_encoded(&meta, task, &path, error))?;
     let (handle, body) = match file {
@@ -160,10 +162,15 @@ struct Output<'a> {
     file: Option<BufWriter<Draft>>,
     /// Where there may be one, and what it is called.
     own_file: Option<(&'a Store, String)>,
+    /// Gone where nobody waits any more: a thread is not ended by that.
+    wanted: Weak<()>,
 }
 
 impl Write for Output<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.wanted.strong_count() == 0 {
+            return Err(io::Error::other("the snapshot was given up"));
+        }
         if let Some(file) = &mut self.file {
             return file.write(bytes);
         }
