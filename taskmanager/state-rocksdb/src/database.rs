@@ -108,7 +108,7 @@ impl Database {
         let with_options = families.into_iter().map(|family| {
             let expired_until_ms = Arc::new(AtomicI64::new(NEVER_EXPIRED));
             expiries.push((family.clone(), Arc::clone(&expired_until_ms)));
-            let options = options::family(shared.profile, &shared.memory.cache, expired_until_ms);
+            let options = options::family(shared.profile, &shared.memory, expired_until_ms);
             ColumnFamilyDescriptor::new(family, options)
         });
         let with_options: Vec<_> = with_options.collect();
@@ -184,7 +184,7 @@ impl Database {
     fn add_family(&self, name: &str) -> Result<String, ColdError> {
         let name = if name == "default" { "default+".to_owned() } else { name.to_owned() };
         let expired_until_ms = Arc::new(AtomicI64::new(NEVER_EXPIRED));
-        let options = options::family(self.shared.profile, &self.shared.memory.cache, Arc::clone(&expired_until_ms));
+        let options = options::family(self.shared.profile, &self.shared.memory, Arc::clone(&expired_until_ms));
         let made = self.db.create_cf(&name, &options);
         lock(&self.later_options).push(options);
         made.map_err(|error| self.open_error(Arc::new(error)))?;
@@ -266,6 +266,11 @@ impl Database {
         let states = self.description().states;
         let due: u64 = states.iter().map(|state| self.figure(&state.family, properties::COMPACTION_PENDING)).sum();
         due + self.db.property_int_value(properties::NUM_RUNNING_COMPACTIONS).ok().flatten().unwrap_or(0)
+    }
+
+    /// How often RocksDB's own threads have failed.
+    pub fn background_failures(&self) -> u64 {
+        self.db.property_int_value(properties::BACKGROUND_ERRORS).ok().flatten().unwrap_or(0)
     }
 
     /// How much it has.

@@ -54,13 +54,13 @@ impl Generation {
     }
 
     /// Bytes of what is to be written.
-    pub fn memory_bytes(&self) -> usize {
-        self.keys.memory_bytes() + self.values.memory_bytes()
+    pub fn bytes(&self) -> usize {
+        self.keys.bytes() + self.values.bytes()
     }
 
     /// Forgets all changes and keeps the memory, but not that of an uncommonly large generation.
     pub fn clear(&mut self) {
-        if self.memory_bytes() > 64 << 20 {
+        if self.keys.memory_bytes() + self.values.memory_bytes() > 256 << 20 {
             (self.keys, self.values, self.ops) = (RowBytes::new(), RowBytes::new(), Vec::new());
         }
         self.keys.clear();

@@ -11,6 +11,8 @@ use rocksdb::{
     SliceTransform, WriteBufferManager, WriteOptions,
 };
 
+use crate::shared::SharedMemory;
+
 /// No entry is expired.
 pub const NEVER_EXPIRED: i64 = i64::MIN;
 
@@ -20,8 +22,10 @@ const BLOOM_BITS: f64 = 10.0;
 /// Files of level 0 that start a compaction.
 const LEVEL_0_TRIGGER: i32 = 8;
 
-/// Bytes of the first level below level 0.
-const LEVEL_1_BYTES: u64 = 16 << 20;
+/// Least and most bytes of the first level below level 0, and the part of the overlays' memory between them: about what level 0 has
+/// when it is compacted, so that it is not rewritten for little.
+const LEVEL_1_BYTES: (u64, u64) = (16 << 20, 512 << 20);
+const LEVEL_1_PART: u64 = 8;
 
 /// Bytes of a compacted file.
 const FILE_BYTES: u64 = 8 << 20;
@@ -66,16 +70,17 @@ pub fn database(profile: RocksdbProfile, buffers: &WriteBufferManager, open_file
 }
 
 /// Options of a state's column family. Compaction drops entries that were touched last at `expired_until_ms` or before.
-pub fn family(profile: RocksdbProfile, cache: &Cache, expired_until_ms: Arc<AtomicI64>) -> Options {
+pub fn family(profile: RocksdbProfile, memory: &SharedMemory, expired_until_ms: Arc<AtomicI64>) -> Options {
     let tuning = tuning(profile);
+    let level_1_bytes = memory.overlays.bytes() as u64 / LEVEL_1_PART;
     let mut options = Options::default();
-    options.set_block_based_table_factory(&blocks(&tuning, cache));
+    options.set_block_based_table_factory(&blocks(&tuning, &memory.cache));
     options.set_write_buffer_size(MEMTABLE_BYTES);
     options.set_level_zero_file_num_compaction_trigger(LEVEL_0_TRIGGER);
     options.set_level_zero_slowdown_writes_trigger(5 * LEVEL_0_TRIGGER);
     options.set_level_zero_stop_writes_trigger(10 * LEVEL_0_TRIGGER);
     options.set_level_compaction_dynamic_level_bytes(true);
-    options.set_max_bytes_for_level_base(LEVEL_1_BYTES * tuning.file_factor);
+    options.set_max_bytes_for_level_base(level_1_bytes.clamp(LEVEL_1_BYTES.0, LEVEL_1_BYTES.1) * tuning.file_factor);
     options.set_target_file_size_base(FILE_BYTES * tuning.file_factor);
     let mut compression = [DBCompressionType::Lz4; 7];
     compression[0] = DBCompressionType::None;

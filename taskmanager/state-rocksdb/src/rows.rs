@@ -38,7 +38,7 @@ impl<'a> Sorting<'a> {
         let added = self.generation.add(&Change { deletes: None, upserts: Some(rows) });
         let (uid, state) = (&self.database.uid, &self.generation.family().state);
         added.map_err(|source| ColdError::Layout { uid: uid.clone(), state: state.clone(), source })?;
-        if self.generation.memory_bytes() >= SORTED_BYTES_MAX { self.write() } else { Ok(()) }
+        if self.generation.bytes() >= SORTED_BYTES_MAX { self.write() } else { Ok(()) }
     }
 
     /// Writes the rest; answers the number of entries.

@@ -84,6 +84,10 @@ impl RocksdbStore {
         Ok(loaded)
     }
 
+    fn forget_taken(&mut self) {
+        self.under_way.retain(|snapshot| snapshot.upgrade().is_some_and(|snapshot| snapshot.is_under_way()));
+    }
+
     /// Where the thread is gone it has said why, and the next question tells.
     fn send(&self, command: Command) {
         if let Some(commands) = &self.commands {
@@ -175,6 +179,7 @@ impl ColdStore for RocksdbStore {
         let expire = self.states.iter().zip(&self.expired_until_ms).filter(|(family, _)| family.layout.schema().ttl.is_some());
         let expired = expire.map(|(family, until)| (family.state.clone(), Some(*until).filter(|until| *until != NEVER_EXPIRED)));
         let (snapshot, ticket) = RocksdbSnapshot::begin(&self.database, expired.collect());
+        self.forget_taken();
         self.under_way.push(Arc::downgrade(&snapshot));
         if let Err(error) = self.progress.check() {
             ticket.fail(error);
@@ -202,7 +207,7 @@ impl ColdStore for RocksdbStore {
         *until_ms = expiry.expired_until_ms.max(*until_ms);
         let until_ms = *until_ms;
         // A snapshot under way has what had not expired at its barrier, so compaction has to leave that alone until it is taken.
-        self.under_way.retain(|snapshot| snapshot.upgrade().is_some_and(|snapshot| snapshot.is_under_way()));
+        self.forget_taken();
         if self.under_way.is_empty() {
             Database::expire(&family, until_ms);
         }

@@ -1,7 +1,7 @@
 //! The background thread of a store: the only writer of its database.
 //!
 //! It takes commands in order. Changes are encoded as they come; a seal puts them in order, writes them as a sorted file and has
-//! it ingested; a snapshot is a seal and RocksDB's checkpoint. Nothing else is written meanwhile, so a checkpoint has exactly
+//! it ingested, as much as is in memory at most; a snapshot is a seal and RocksDB's checkpoint. Nothing else is written meanwhile, so a checkpoint has exactly
 //! what was sent before it. The first failure is kept, answered to every later call, and ends the thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +22,9 @@ use crate::tables::{Batches, Tables};
 
 /// Files of level 0 of a family above which the next generation waits for compaction: reads look into each of them.
 const LEVEL_0_MAX: u64 = 24;
+
+/// Bytes of encoded changes of all states that are written whether they are sealed or not: what was sent comes to be a second time.
+const ENCODED_BYTES_MAX: usize = 64 << 20;
 
 /// Time between two looks at level 0 while it is too full.
 const COMPACTION_LOOK: Duration = Duration::from_millis(5);
@@ -145,12 +148,14 @@ pub struct Writer {
     /// Bytes of the changes in `generations`.
     bytes: u64,
     snapshots: u64,
+    /// Failures of RocksDB's own threads that it has recovered from: it took a generation afterwards.
+    failures: u64,
 }
 
 impl Writer {
     /// A writer of `database`.
     pub fn new(database: Arc<Database>, progress: Arc<Progress>) -> Self {
-        Self { database, progress, generations: Vec::new(), bytes: 0, snapshots: 0 }
+        Self { database, progress, generations: Vec::new(), bytes: 0, snapshots: 0, failures: 0 }
     }
 
     /// Works until the store is dropped, or something fails.
@@ -173,7 +178,13 @@ impl Writer {
         match command {
             Command::Change { family, change, bytes } => {
                 self.bytes += bytes;
-                self.add(&family, &change)
+                self.add(&family, &change)?;
+                let encoded: usize = self.generations.iter().map(Generation::bytes).sum();
+                if encoded > ENCODED_BYTES_MAX {
+                    self.write()?;
+                    self.progress.move_on(|_| {});
+                }
+                Ok(())
             }
             Command::Seal(seal) => {
                 self.write()?;
@@ -217,8 +228,9 @@ impl Writer {
     /// Writes all that is collected.
     fn write(&mut self) -> Result<(), ColdError> {
         for generation in self.generations.iter_mut().filter(|generation| !generation.is_empty()) {
-            await_compaction(&self.database, &self.progress, &generation.family().family);
+            await_compaction(&self.database, &self.progress, &generation.family().family, self.failures);
             let written = write_generation(&self.database, generation)?;
+            self.failures = self.database.background_failures();
             self.progress.writes.fetch_add(written, Ordering::Relaxed);
             generation.clear();
         }
@@ -265,13 +277,11 @@ fn write_generation(database: &Database, generation: &Generation) -> Result<u64,
     written.map_err(|error| failed("writing sorted batches", Arc::new(error)))
 }
 
-/// Waits while level 0 is too full: what is pending then grows, and the task is held back by that.
-fn await_compaction(database: &Database, progress: &Progress, family: &str) {
-    let is_full = || {
-        let files = database.db.property_int_value_cf(&database.handle(family), properties::num_files_at_level(0));
-        files.ok().flatten().unwrap_or(0) > LEVEL_0_MAX
-    };
-    while !progress.is_stopped() && is_full() {
+/// Waits while level 0 is too full: what is pending then grows, and the task is held back by that. Not longer than compaction works:
+/// where it has failed more than `failures` times, writing hears why.
+fn await_compaction(database: &Database, progress: &Progress, family: &str, failures: u64) {
+    let is_full = || database.figure(family, &properties::num_files_at_level(0)) > LEVEL_0_MAX;
+    while !progress.is_stopped() && is_full() && database.background_failures() <= failures {
         std::thread::sleep(COMPACTION_LOOK);
     }
 }

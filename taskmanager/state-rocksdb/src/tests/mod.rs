@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Waker;
 
-use arrow::array::AsArray;
-use arrow::datatypes::TimestampMillisecondType;
+use arrow::array::{ArrayRef, AsArray, Int64Array, new_null_array};
+use arrow::datatypes::{DataType, TimestampMillisecondType};
+use arrow::record_batch::RecordBatch;
 use levada_common::config::RocksdbProfile;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
@@ -18,6 +19,7 @@ use levada_state::cold::{Addresses, Change, ColdStore, ColdStores, Scope, Within
 use levada_state::row_codec::{RowBytes, TTL_COLUMN};
 use levada_state::snapshot::DatabaseSnapshot;
 
+use crate::database::database_path;
 use crate::generation::Generation;
 use crate::tables::{Batches, Tables};
 use crate::{Rocksdb, RocksdbSettings, TaskDatabases, read_database};
@@ -369,6 +371,39 @@ fn a_damaged_file_is_named() {
         let error = restored.expect_err(kind);
         assert!(error.to_string().contains("co/unts") && std::error::Error::source(&error).is_some(), "{error}");
     }
+}
+
+#[test]
+fn a_compaction_that_fails_ends_the_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let mut store = store(&databases);
+    let (name, schema) = states().swap_remove(0);
+    let state = store.open_state(name, &schema, TOUCHED_AT_MS).unwrap();
+    // Many blocks: the first ones are in the cache once a file is taken over.
+    let ids: ArrayRef = Arc::new((0..20_000).collect::<Int64Array>());
+    let columns = vec![Arc::clone(&ids), Arc::clone(&ids), new_null_array(&DataType::Utf8, ids.len())];
+    let rows = RecordBatch::try_new(Arc::clone(store.layout(state).columns()), columns).unwrap();
+    let mut write = || {
+        store.change(state, Change { deletes: None, upserts: Some(rows.clone()) }).unwrap();
+        let seal = store.seal();
+        store.wait_written(seal)
+    };
+    write().unwrap();
+    let folder = database_path(databases.fetch_folder(&uid(), 0).parent().expect("a folder has one"));
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "sst") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x10;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    // Far more files than level 0 may have: without compaction none may follow.
+    let error = (0..200).find_map(|_| write().err()).expect("no compaction goes on over a damaged file");
+    assert!(error.to_string().contains(&folder.display().to_string()), "{error}");
 }
 
 #[test]

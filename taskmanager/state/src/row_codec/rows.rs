@@ -58,6 +58,11 @@ impl RowBytes {
         self.end_row();
     }
 
+    /// Bytes of the rows.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<usize>()
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
