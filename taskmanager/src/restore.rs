@@ -12,6 +12,7 @@ mod rows;
 mod shipping;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, UInt16Array};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
 use levada_common::checkpoint::{DatabaseFile, StateKind};
 use levada_common::fault::{Failure, Fault, Retry};
 use levada_common::ids::{AttemptId, TaskId, Uid};
@@ -28,7 +30,7 @@ use levada_common::state_schema::Stamps;
 use levada_common::storage::{Storage, StorageError, retried};
 use levada_engine::operator::RestoredState;
 use levada_proto::convert::{RestorePlace, RestoreState};
-use levada_state::format::{KEY_GROUP_COLUMN, decode_range, groups_by_key, verify};
+use levada_state::format::{FileBytes, KEY_GROUP_COLUMN, decode_range, groups_by_key};
 use levada_state::row_codec::restamped;
 use levada_state_rocksdb::TaskDatabases;
 use tokio::sync::Semaphore;
@@ -63,7 +65,13 @@ impl Restored {
 /// States that are fetched at once by one deployment.
 const FETCHES_MAX: usize = 8;
 
-/// How long one state is tried to be read before the attempt fails, and is made again where the job's policy says so.
+/// Bytes of a file that are read at once.
+const PART_BYTES: u64 = 8 << 20;
+
+/// Parts of a state that are read at once.
+const PARTS_AT_ONCE: usize = 4;
+
+/// How long one part of a state is tried to be read before the attempt fails, and is made again where the job's policy says so.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Restores the tasks of one deployment.
@@ -117,12 +125,12 @@ impl Restorer {
     async fn fetch(&self, task: TaskId, state: &RestoreState) -> Result<Vec<RecordBatch>, Failure> {
         let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
         let bytes = match &state.place {
-            RestorePlace::Inline(id) => self.job_manager.fetch_state(self.attempt, *id, state.length).await?,
+            RestorePlace::Inline(id) => self.job_manager.fetch_state(self.attempt, *id, state.length).await?.into(),
             RestorePlace::File { directory, path, offset } => {
-                let range = *offset..*offset + state.length;
                 let storage = self.directory(directory).map_err(|error| unreadable(state, directory, &error))?;
-                let read = retried(Instant::now() + READ_TIMEOUT, || storage.get_range(path, range.clone())).await;
-                read.map_err(|error| unreadable(state, directory, &error))?
+                let parts = parts(*offset, state.length).map(|part| read_part(&storage, path, part));
+                let parts = futures::stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await;
+                FileBytes::new(parts.map_err(|error| unreadable(state, directory, &error))?)
             }
             RestorePlace::Database { .. } => unreachable!("databases are restored as a whole"),
         };
@@ -149,17 +157,28 @@ impl Restorer {
     }
 }
 
+/// The ranges of the parts of a state of `length` bytes from `offset` of a file on.
+fn parts(offset: u64, length: u64) -> impl Iterator<Item = Range<u64>> {
+    let starts = (0..length).step_by(PART_BYTES as usize);
+    starts.map(move |start| offset + start..offset + length.min(start + PART_BYTES))
+}
+
+async fn read_part(storage: &Storage, path: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
+    retried(Instant::now() + READ_TIMEOUT, || storage.get_range(path, range.clone())).await
+}
+
 /// Verifies and decodes one state: the rows of the key groups `range` of `max_parallelism`, as far as it has any.
 fn decode_checked(
     state: &RestoreState,
-    bytes: Bytes,
+    bytes: FileBytes,
     range: KeyGroupRange,
     max_parallelism: u32,
 ) -> Result<Vec<RecordBatch>, Failure> {
-    if bytes.len() as u64 != state.length {
-        return Err(corrupt(state, format!("want {} bytes, got {}", state.length, bytes.len())));
+    if bytes.length() != state.length {
+        return Err(corrupt(state, format!("want {} bytes, got {}", state.length, bytes.length())));
     }
-    verify(&bytes, state.crc32c)
+    bytes
+        .verify(state.crc32c)
         .map_err(|bad| corrupt(state, format!("want CRC-32C {:08x}, got {:08x}", bad.expected, bad.found)))?;
     let noted = state.max_parallelism.unwrap_or(max_parallelism);
     let decoded =
@@ -198,7 +217,7 @@ fn regroup(batch: &RecordBatch, max_parallelism: u32) -> RecordBatch {
 }
 
 /// The rows `rows` of all batches together.
-fn cut(batches: &[RecordBatch], rows: std::ops::Range<u64>) -> Vec<RecordBatch> {
+fn cut(batches: &[RecordBatch], rows: Range<u64>) -> Vec<RecordBatch> {
     let (mut found, mut start) = (Vec::new(), 0);
     for batch in batches {
         let end = start + batch.num_rows() as u64;
@@ -273,7 +292,7 @@ mod tests {
     #[test]
     fn a_task_gets_its_entries_of_a_list() {
         let (state, bytes) = state(&[entries(&["a", "b", "c"]), entries(&["d", "e"])], 2..4);
-        let batches = decode_checked(&state, bytes, KeyGroupRange::all(128), 128).unwrap();
+        let batches = decode_checked(&state, bytes.into(), KeyGroupRange::all(128), 128).unwrap();
         let got: Vec<String> = batches
             .iter()
             .flat_map(|batch| {
@@ -288,11 +307,11 @@ mod tests {
         let (state, bytes) = state(&[entries(&["a"])], 0..1);
         let mut flipped = bytes.to_vec();
         flipped[100] ^= 1;
-        let failure = decode_checked(&state, flipped.into(), KeyGroupRange::all(128), 128).unwrap_err();
+        let failure = decode_checked(&state, Bytes::from(flipped).into(), KeyGroupRange::all(128), 128).unwrap_err();
         assert!(failure.message.starts_with("corrupt handle \"file:///c/job/chk-1/x\" at byte 0: want CRC-32C "), "{failure}");
         assert_eq!(failure.retry, Retry::Never);
         let short = bytes.slice(..bytes.len() - 1);
-        let failure = decode_checked(&state, short, KeyGroupRange::all(128), 128).unwrap_err();
+        let failure = decode_checked(&state, short.into(), KeyGroupRange::all(128), 128).unwrap_err();
         assert!(failure.message.contains(&format!("want {} bytes, got {}", state.length, state.length - 1)), "{failure}");
     }
 
@@ -327,7 +346,7 @@ mod tests {
             let mut seen: Vec<i64> = Vec::new();
             for subtask in 0..parallelism {
                 let own = KeyGroupRange::of_subtask(subtask, parallelism, max);
-                for batch in decode_checked(&state, bytes.clone(), own, max).unwrap() {
+                for batch in decode_checked(&state, bytes.clone().into(), own, max).unwrap() {
                     use arrow::array::AsArray;
                     let groups = batch.column_by_name(KEY_GROUP_COLUMN).unwrap().as_primitive::<arrow::datatypes::UInt16Type>();
                     let keys = batch.column_by_name("key.k").unwrap();

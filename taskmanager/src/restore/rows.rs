@@ -15,19 +15,15 @@ use levada_common::ids::TaskId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::BackendKind;
 use levada_common::state_schema::StateSchema;
-use levada_common::storage::{ScratchFile, Storage, retried};
+use levada_common::storage::ScratchFile;
 use levada_engine::operators::{keeps_in_store, stored_schema};
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::{DecodeError, Layout, TRAILER_BYTES, WantedRows, footer_range};
 use levada_state_rocksdb::TaskDatabases;
-use tokio::time::Instant as Deadline;
 
 use super::database::blocking;
-use super::{READ_TIMEOUT, Restorer, corrupt, nesting, unreadable};
+use super::{Restorer, corrupt, nesting, parts, read_part, unreadable};
 use crate::upload::key_groups;
-
-/// Bytes that are fetched at once.
-const PART_BYTES: u64 = 8 << 20;
 
 impl Restorer {
     /// Whether a state of the task goes from a file into a database without coming into memory.
@@ -73,11 +69,11 @@ impl Restorer {
         let failed = |error| Failure::external(format!("writing to \"{}\" failed: {error}", databases.path().display()));
         let mut file = ScratchFile::begin(databases.path()).map_err(failed)?;
         let mut crc32c = 0;
-        for start in (0..state.length).step_by(PART_BYTES as usize) {
-            let range = offset + start..offset + state.length.min(start + PART_BYTES);
+        for range in parts(*offset, state.length) {
             let part = read_part(&storage, path, range.clone()).await.map_err(|error| unreadable(state, directory, &error))?;
             if part.len() as u64 != range.end - range.start {
-                return Err(corrupt(state, format!("want {} bytes, got {}", state.length, start + part.len() as u64)));
+                let found = range.start - offset + part.len() as u64;
+                return Err(corrupt(state, format!("want {} bytes, got {found}", state.length)));
             }
             let written = tokio::task::spawn_blocking(move || {
                 let sum = crc32c::crc32c_append(crc32c, &part);
@@ -91,14 +87,6 @@ impl Restorer {
         }
         ScratchFile::new(file).map_err(failed)
     }
-}
-
-async fn read_part(
-    storage: &Storage,
-    path: &str,
-    range: Range<u64>,
-) -> Result<bytes::Bytes, levada_common::storage::StorageError> {
-    retried(Deadline::now() + READ_TIMEOUT, || storage.get_range(path, range.clone())).await
 }
 
 /// Puts the rows of a verified file that belong to these groups into the operator's database.

@@ -1,15 +1,12 @@
 //! From a file back to the rows of a state.
 
-use std::io::Cursor;
-
 use arrow::error::ArrowError;
-use arrow::ipc::reader::FileReader;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use levada_common::keys::KeyGroupRange;
 
-use super::index::{from_json, spans_in};
-use super::{FORMAT_VERSION, GROUPS_FIELD, from_metadata};
+use super::index::spans_in;
+use super::{FORMAT_VERSION, FileBytes, GROUPS_FIELD, Layout, TRAILER_BYTES, footer_range};
 use crate::snapshot::StateMeta;
 
 /// A state as it stands in a file.
@@ -73,54 +70,40 @@ pub fn verify(bytes: &[u8], expected: u32) -> Result<(), Corrupt> {
 
 /// Reads a whole state.
 pub fn decode(bytes: Bytes) -> Result<DecodedState, DecodeError> {
-    let mut file = File::open(bytes)?;
-    let batches = (0..file.reader.num_batches()).map(|batch| file.batch(batch)).collect::<Result<_, _>>()?;
-    Ok(DecodedState { meta: file.meta, max_parallelism: file.max_parallelism, batches })
+    let (bytes, layout) = open(bytes.into())?;
+    let batches = (0..layout.batches()).map(|batch| layout.decode(batch, bytes.range(layout.range(batch)))).collect();
+    decoded(&layout, batches)
 }
 
 /// Reads the rows of the key groups in `range`, and only the batches that have any. Operator state is read whole.
-pub fn decode_range(bytes: Bytes, range: KeyGroupRange) -> Result<DecodedState, DecodeError> {
-    let mut file = File::open(bytes)?;
-    let Some(text) = file.reader.custom_metadata().get(GROUPS_FIELD) else {
-        let batches = (0..file.reader.num_batches()).map(|batch| file.batch(batch)).collect::<Result<_, _>>()?;
-        return Ok(DecodedState { meta: file.meta, max_parallelism: file.max_parallelism, batches });
+pub fn decode_range(bytes: impl Into<FileBytes>, range: KeyGroupRange) -> Result<DecodedState, DecodeError> {
+    let (bytes, layout) = open(bytes.into())?;
+    let batch = |batch: usize| layout.decode(batch, bytes.range(layout.range(batch)));
+    let Some(spans) = layout.spans() else {
+        return decoded(&layout, (0..layout.batches()).map(batch).collect());
     };
     let bad = |reason: &str| DecodeError::Metadata { field: GROUPS_FIELD, found: reason.into() };
-    let spans = from_json(text).ok_or_else(|| bad("no list of [group, batch, row, rows]"))?;
-    let mut batches = Vec::new();
-    for (batch, row, rows) in spans_in(&spans, range) {
-        let whole = file.batch(batch as usize)?;
-        if row as usize + rows as usize > whole.num_rows() {
-            return Err(bad("rows that are not there"));
+    let of_spans = spans_in(spans, range).into_iter().map(|(at, row, rows)| {
+        if at as usize >= layout.batches() {
+            return Err(bad("a batch that is not there"));
         }
-        batches.push(whole.slice(row as usize, rows as usize));
-    }
-    Ok(DecodedState { meta: file.meta, max_parallelism: file.max_parallelism, batches })
+        let whole = batch(at as usize)?;
+        match row as usize + rows as usize <= whole.num_rows() {
+            true => Ok(whole.slice(row as usize, rows as usize)),
+            false => Err(bad("rows that are not there")),
+        }
+    });
+    decoded(&layout, of_spans.collect())
 }
 
-/// An open file.
-struct File {
-    meta: StateMeta,
-    max_parallelism: u32,
-    bytes: usize,
-    reader: FileReader<Cursor<Bytes>>,
+fn open(bytes: FileBytes) -> Result<(FileBytes, Layout), DecodeError> {
+    let length = bytes.length();
+    let trailer = bytes.range(length.saturating_sub(TRAILER_BYTES)..length);
+    let footer = bytes.range(footer_range(&trailer, length)?);
+    let layout = Layout::read(&footer, length)?;
+    Ok((bytes, layout))
 }
 
-impl File {
-    fn open(bytes: Bytes) -> Result<Self, DecodeError> {
-        let size = bytes.len();
-        let reader =
-            FileReader::try_new(Cursor::new(bytes), None).map_err(|source| DecodeError::Arrow { bytes: size, source })?;
-        let (meta, max_parallelism) = from_metadata(reader.schema().metadata())?;
-        Ok(Self { meta, max_parallelism, bytes: size, reader })
-    }
-
-    fn batch(&mut self, batch: usize) -> Result<RecordBatch, DecodeError> {
-        let fail = |source| DecodeError::Arrow { bytes: self.bytes, source };
-        self.reader.set_index(batch).map_err(fail)?;
-        match self.reader.next() {
-            Some(rows) => rows.map_err(fail),
-            None => Err(fail(ArrowError::IpcError(format!("batch {batch} is not there")))),
-        }
-    }
+fn decoded(layout: &Layout, batches: Result<Vec<RecordBatch>, DecodeError>) -> Result<DecodedState, DecodeError> {
+    Ok(DecodedState { meta: layout.meta().clone(), max_parallelism: layout.max_parallelism(), batches: batches? })
 }

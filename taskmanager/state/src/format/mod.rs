@@ -15,6 +15,7 @@ mod encode;
 mod groups;
 mod index;
 mod layout;
+mod parts;
 mod sorted;
 
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ pub use encode::{EncodeError, EncodedState, SizeLimit, encode};
 pub use groups::{groups_by_key, with_groups};
 pub use index::GroupSpan;
 pub use layout::{Layout, TRAILER_BYTES, WantedRows, footer_range};
+pub use parts::FileBytes;
 pub use sorted::encode_database;
 
 /// Version of the format that is written.
