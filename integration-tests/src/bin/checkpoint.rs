@@ -174,14 +174,15 @@ impl Bench {
     }
 
     /// Bytes uploaded for a checkpoint after a change of few keys, to those of the one before, which has what all keys changed; and
-    /// that checkpoint. The source is held and databases are at rest meanwhile.
+    /// the last checkpoint. The source is held, and databases are at rest before.
     async fn upload_ratio(&mut self, job: &str, dir: &Path) -> anyhow::Result<(f64, CheckpointStatus)> {
         self.marks.hold(0..0);
+        self.wait(job, |bench| bench.marks.is_quiet()).await?;
+        self.wait_for_compactions().await?;
         let (mut uploaded, mut newest) = (Vec::new(), CheckpointStatus::default());
         for keys in [0..0, 0..CHANGED_KEYS] {
             self.marks.hold(keys);
             self.wait(job, |bench| bench.marks.is_quiet()).await?;
-            self.wait_for_compactions().await?;
             let before = files(dir)?;
             newest = self.client.checkpoint(job).await?;
             let new = files(dir)?.into_iter().filter(|(path, _)| !before.contains_key(path));

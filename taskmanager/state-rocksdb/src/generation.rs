@@ -7,6 +7,9 @@ use levada_state::row_codec::{LayoutError, RowBytes};
 
 use crate::database::Family;
 
+/// Rows that are read ahead: in the order of their keys each is a miss of the caches, and so they overlap.
+const TOUCHED_ROWS: usize = 64;
+
 /// What is done with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Op {
@@ -106,8 +109,13 @@ impl Generation {
         let rows = self.keys.in_order();
         // The last prefix that was cleared, and by which change. Prefixes are not each other's, and stand before what they clear.
         let mut cleared: Option<(&[u8], u32)> = None;
-        let mut rest = &rows[..];
+        let (mut rest, mut touched) = (&rows[..], 0);
         while let Some(first) = rest.first() {
+            let at = rows.len() - rest.len();
+            if at >= touched {
+                touched = rows.len().min(at + TOUCHED_ROWS);
+                self.touch(&rows[at..touched]);
+            }
             let key = self.keys.get(*first as usize);
             let same = rest.iter().take_while(|row| self.keys.get(**row as usize) == key).count();
             let (of_key, after) = rest.split_at(same);
@@ -124,6 +132,19 @@ impl Generation {
             }
         }
         Ok(())
+    }
+
+    #[inline(never)]
+    fn touch(&self, rows: &[u32]) {
+        let ends = |bytes: &[u8]| u32::from(bytes.first().copied().unwrap_or(0)) + u32::from(bytes.last().copied().unwrap_or(0));
+        let read = rows.iter().map(|row| {
+            let of_value = match self.op(*row) {
+                Op::Put(value) => ends(self.values.get(value as usize)),
+                Op::Delete | Op::Clear => 0,
+            };
+            ends(self.keys.get(*row as usize)) + of_value
+        });
+        std::hint::black_box(read.sum::<u32>());
     }
 
     fn op(&self, row: u32) -> Op {

@@ -14,6 +14,9 @@ use super::{Change, ColdError, ColdMetrics, ColdStateId, ColdStore, Opened, Over
 /// Most bytes on their way into a store, however much memory there is.
 const PENDING_BYTES_MAX: usize = 64 << 20;
 
+/// As many times this may be under way where rows send it, not the cursor.
+const PENDING_PARTS_MAX: usize = 2;
+
 /// What is going on between the tables and the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -148,10 +151,12 @@ impl WriteBack {
     }
 
     /// Whether tables that hold so many bytes may take more rows. Where they may not, something is to be sent or being written:
-    /// the store wakes the task when it is.
+    /// the store wakes the task when it is. Rows that change what is being sent send it, so they wait for a store that is far behind,
+    /// whatever memory there is.
     pub fn is_ready(&mut self, held_bytes: usize) -> Result<bool, ColdError> {
-        let is_idle = self.look()? == Phase::Idle;
-        Ok(is_idle || held_bytes + self.pending_bytes() <= self.share.bytes())
+        let (is_idle, pending_bytes) = (self.look()? == Phase::Idle, self.pending_bytes());
+        let is_far_behind = pending_bytes > PENDING_PARTS_MAX * self.pending_bytes_max();
+        Ok(is_idle || !is_far_behind && held_bytes + pending_bytes <= self.share.bytes())
     }
 
     /// Bytes that the overlay and what is on its way into the store may take now.
