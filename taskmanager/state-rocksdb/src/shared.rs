@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use levada_common::config::RocksdbProfile;
 use levada_state::cold::OverlayBudget;
-use rocksdb::{Cache, Env, WriteBufferManager};
+use rocksdb::{Cache, WriteBufferManager};
 
 use crate::database::Database;
 use crate::descriptors::Descriptors;
@@ -71,11 +71,6 @@ impl Rocksdb {
     ///
     /// Errors: External: a data directory cannot be used.
     pub fn start(settings: &RocksdbSettings) -> Result<Arc<Self>, WorkingDirectoryError> {
-        // Compaction has the time that tasks leave. Where it falls behind writing waits for it, and tasks for that.
-        match Env::new() {
-            Ok(mut env) => env.lower_thread_pool_cpu_priority(),
-            Err(error) => tracing::warn!(%error, "compaction has the priority of tasks"),
-        }
         Ok(Arc::new(Self {
             profile: settings.profile,
             memory: SharedMemory::new(settings.memory_bytes, settings.overlay_bytes),
