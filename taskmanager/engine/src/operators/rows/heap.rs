@@ -1,9 +1,11 @@
 //! Rows that come in batches and go one by one.
 //!
 //! A row's number is a block's and its place in it. A removed row stays readable until `tidy`, which gives back blocks without
-//! rows and moves the rows of one that is mostly empty, a block at a time: no change waits for all of the heap.
+//! rows and moves the rows of one that is mostly empty, a block at a time: no change waits for all of the heap. Rows that are moved
+//! go behind those that came before them, and no others. Invariant: blocks in their order have the rows in the order in which they
+//! came, so that a snapshot gives them in it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use arrow::array::{Array, ArrayRef};
 use arrow::buffer::BooleanBuffer;
@@ -29,15 +31,29 @@ struct Block {
     /// A bit for each place: the row was not removed.
     there: Vec<u64>,
     live: usize,
+    /// Its rows came before those of every block of which this is greater.
+    turn: u64,
+    /// Whether it waits to be tidied.
+    is_noted: bool,
 }
 
 impl Block {
-    fn new() -> Self {
-        Self { rows: RowBuffer::default(), there: vec![0; BLOCK_ROWS / 64], live: 0 }
+    fn new(turn: u64) -> Self {
+        Self { rows: RowBuffer::default(), there: vec![0; BLOCK_ROWS / 64], live: 0, turn, is_noted: false }
     }
 
     fn is_full(&self) -> bool {
         self.rows.len() == BLOCK_ROWS
+    }
+
+    /// Whether so few of its rows are there.
+    fn is_sparse(&self, part: usize) -> bool {
+        self.live * part <= self.rows.len()
+    }
+
+    /// Whether so many rows have room behind its own.
+    fn has_room(&self, rows: usize) -> bool {
+        self.rows.len() + rows <= BLOCK_ROWS
     }
 
     fn has(&self, place: usize) -> bool {
@@ -71,9 +87,13 @@ pub(in crate::operators) struct RowHeap {
     blocks: Vec<Option<Block>>,
     /// Numbers of blocks that are not there.
     free: Vec<usize>,
-    /// The block that rows are appended to.
+    /// Blocks by their turn.
+    order: BTreeMap<u64, usize>,
+    /// The turn of the next block.
+    next_turn: u64,
+    /// The block that rows are appended to, the last in order.
     tail: Option<usize>,
-    /// Blocks that were full and mostly empty when a row of them was removed.
+    /// Blocks, not the tail, that were mostly empty when a row of them was removed, or that the one before them has room for.
     sparse: VecDeque<usize>,
     live: usize,
     sparse_part: usize,
@@ -81,8 +101,8 @@ pub(in crate::operators) struct RowHeap {
 
 impl Default for RowHeap {
     fn default() -> Self {
-        let (blocks, free, sparse) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { blocks, free, tail: None, sparse, live: 0, sparse_part: SPARSE_PART }
+        let (blocks, free, order, sparse) = (Vec::new(), Vec::new(), BTreeMap::new(), VecDeque::new());
+        Self { blocks, free, order, next_turn: 0, tail: None, sparse, live: 0, sparse_part: SPARSE_PART }
     }
 }
 
@@ -121,19 +141,29 @@ impl RowHeap {
         let (rows, mut from) = (columns[0].len(), 0);
         while from < rows {
             let at = self.open_block();
-            let block = self.blocks[at].as_mut().expect("the tail is there");
-            let start = block.rows.len();
-            let taken = (rows - from).min(BLOCK_ROWS - start);
+            let taken = (rows - from).min(BLOCK_ROWS - self.block(at).rows.len());
             let part: Vec<ArrayRef> = columns.iter().map(|column| column.slice(from, taken)).collect();
-            block.rows.push(&part)?;
-            for place in start..start + taken {
-                block.there[place / 64] |= 1 << (place % 64);
-                numbers.push(number(at, place));
-            }
-            block.live += taken;
-            self.live += taken;
+            self.append(at, &part, numbers)?;
             from += taken;
         }
+        Ok(())
+    }
+
+    fn block(&self, at: usize) -> &Block {
+        self.blocks[at].as_ref().expect("a block in order is there")
+    }
+
+    /// Appends rows to a block that has room for them, and their numbers to `numbers`.
+    fn append(&mut self, at: usize, columns: &[ArrayRef], numbers: &mut Vec<u32>) -> Result<(), ArrowError> {
+        let block = self.blocks[at].as_mut().expect("a block in order is there");
+        let (start, rows) = (block.rows.len(), columns[0].len());
+        block.rows.push(columns)?;
+        for place in start..start + rows {
+            block.there[place / 64] |= 1 << (place % 64);
+            numbers.push(number(at, place));
+        }
+        block.live += rows;
+        self.live += rows;
         Ok(())
     }
 
@@ -142,22 +172,53 @@ impl RowHeap {
         if let Some(tail) = self.tail.filter(|tail| self.blocks[*tail].as_ref().is_some_and(|block| !block.is_full())) {
             return tail;
         }
-        let at = self.free.pop().unwrap_or_else(|| {
-            assert!(self.numbers() + BLOCK_ROWS < NO_ROW as usize, "a heap has fewer than 2^32 - 1 rows");
-            self.blocks.push(None);
-            self.blocks.len() - 1
-        });
-        self.blocks[at] = Some(Block::new());
+        let at = self.make_block(self.next_turn);
+        self.next_turn += 1;
         if let Some(full) = self.tail.replace(at) {
             self.note_sparse(full);
         }
         at
     }
 
+    fn make_block(&mut self, turn: u64) -> usize {
+        let at = self.free.pop().unwrap_or_else(|| {
+            assert!(self.numbers() + BLOCK_ROWS < NO_ROW as usize, "a heap has fewer than 2^32 - 1 rows");
+            self.blocks.push(None);
+            self.blocks.len() - 1
+        });
+        self.blocks[at] = Some(Block::new(turn));
+        self.order.insert(turn, at);
+        at
+    }
+
     fn note_sparse(&mut self, at: usize) {
-        let is_sparse = |block: &Block| block.is_full() && block.live * self.sparse_part <= BLOCK_ROWS;
-        if self.blocks[at].as_ref().is_some_and(is_sparse) && self.tail != Some(at) && !self.sparse.contains(&at) {
+        if self.tail != Some(at) && self.block(at).is_sparse(self.sparse_part) {
+            self.note(at);
+        }
+    }
+
+    /// Has a block tidied.
+    fn note(&mut self, at: usize) {
+        let block = self.blocks[at].as_mut().expect("a block in order is there");
+        if !std::mem::replace(&mut block.is_noted, true) {
             self.sparse.push_back(at);
+        }
+    }
+
+    /// The block before this turn, if it has room for so many rows.
+    fn room_before(&self, turn: u64, rows: usize) -> Option<usize> {
+        let before = self.order.range(..turn).next_back().map(|(_, at)| *at);
+        before.filter(|at| self.block(*at).has_room(rows))
+    }
+
+    /// Has the block behind this one tidied where its rows have room here: so that there are never many blocks of few rows. Each one
+    /// that joins another is a block less, which its rows have paid for.
+    fn note_next(&mut self, at: usize) {
+        let next = self.order.range(self.block(at).turn + 1..).next().map(|(_, next)| *next);
+        let Some(next) = next.filter(|next| self.tail != Some(*next)) else { return };
+        let rows = self.block(next).live;
+        if rows <= BLOCK_ROWS / 2 && self.block(at).has_room(rows) {
+            self.note(next);
         }
     }
 
@@ -175,9 +236,7 @@ impl RowHeap {
         block.there[place / 64] &= !(1 << (place % 64));
         block.live -= 1;
         self.live -= 1;
-        if block.live == 0 || block.live * self.sparse_part == BLOCK_ROWS {
-            self.note_sparse(at);
-        }
+        self.note_sparse(at);
     }
 
     /// Whether `tidy` would give something back.
@@ -185,12 +244,21 @@ impl RowHeap {
         !self.sparse.is_empty()
     }
 
-    /// Gives one mostly empty block back, if there is one; its rows are appended anew. Removed rows cannot be read afterwards.
+    /// Gives one mostly empty block back, if there is one; its rows go into the block before it, or into a new one in its place. Removed
+    /// rows cannot be read afterwards.
     ///
     /// Contract: the caller puts the numbers that rows have now in the place of those that they had.
     pub(in crate::operators) fn tidy(&mut self) -> Result<Option<Moved>, ArrowError> {
         let Some(at) = self.sparse.pop_front() else { return Ok(None) };
+        let Some(block) = &mut self.blocks[at] else { return Ok(Some(Moved::default())) };
+        block.is_noted = false;
+        let (turn, is_sparse) = (block.turn, block.is_sparse(self.sparse_part));
+        let before = self.room_before(turn, self.block(at).live);
+        if before.is_none() && !is_sparse {
+            return Ok(Some(Moved::default()));
+        }
         let Some(block) = self.blocks[at].take() else { return Ok(Some(Moved::default())) };
+        self.order.remove(&turn);
         self.live -= block.live;
         let mut moved = Moved { before: block.live_rows(at).collect(), now: Vec::new() };
         if !moved.before.is_empty() {
@@ -199,8 +267,11 @@ impl RowHeap {
             let columns = block.rows.chunks()[0].columns.iter().enumerate();
             let columns = columns.map(|(column, data)| part.column(column, data.data_type(), places.len()));
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
-            self.push(&columns, &mut moved.now)?;
+            let into = before.unwrap_or_else(|| self.make_block(turn));
+            self.append(into, &columns, &mut moved.now)?;
+            self.note_next(into);
         }
+        // Only now: the rows' numbers now are not those that they had.
         self.free.push(at);
         Ok(Some(moved))
     }
@@ -247,9 +318,15 @@ impl RowHeap {
         })
     }
 
-    /// Every row, in pieces: the number of the first one, columns, and which of their rows are there (all where it is not said).
+    /// What is less for the row that came earlier.
+    pub(in crate::operators) fn came(&self, row: u32) -> (u64, usize) {
+        (self.block(row as usize >> BLOCK_BITS).turn, row as usize & (BLOCK_ROWS - 1))
+    }
+
+    /// Every row in the order in which they came, in pieces: the number of the first one, columns, and which of their rows are there
+    /// (all where it is not said).
     pub(super) fn pieces(&self) -> impl Iterator<Item = (u32, Vec<ArrayRef>, Option<BooleanBuffer>)> + '_ {
-        let blocks = self.blocks.iter().enumerate().filter_map(|(at, block)| Some((at, block.as_ref()?)));
+        let blocks = self.order.values().map(move |at| (*at, self.block(*at)));
         blocks.filter(|(_, block)| block.live > 0).flat_map(|(at, block)| {
             let is_whole = block.live == block.rows.len();
             block.rows.chunks().iter().map(move |chunk| {
@@ -282,6 +359,43 @@ mod tests {
 
     use super::super::Part;
     use super::*;
+
+    /// The values that a snapshot has, in its order.
+    fn saved(heap: &RowHeap) -> Vec<i64> {
+        let mut saved = Vec::new();
+        for (_, columns, there) in heap.pieces() {
+            let values = columns[0].as_primitive::<Int64Type>().values();
+            let is_there = |at: &usize| there.as_ref().is_none_or(|there| there.value(*at));
+            saved.extend((0..values.len()).filter(is_there).map(|at| values[at]));
+        }
+        saved
+    }
+
+    /// However they go: blocks that become sparse one after the other, from the last to the first, or together.
+    #[test]
+    fn few_rows_are_in_few_blocks() {
+        let places = |block: usize| (0..BLOCK_ROWS).map(move |place| number(block, place));
+        for (stays, from_behind) in [(4, false), (4, true), (100, false), (100, true), (5_000, true)] {
+            let mut heap = RowHeap::default();
+            let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..40 * BLOCK_ROWS as i64 + 1));
+            heap.push(&[column], &mut Vec::new()).unwrap();
+            let blocks: Vec<usize> = if from_behind { (0..40).rev().collect() } else { (0..40).collect() };
+            let mut times_moved = 0;
+            for block in blocks {
+                places(block).filter(|row| row % BLOCK_ROWS as u32 % stays > 0).for_each(|row| heap.remove(row));
+                while let Some(moved) = heap.tidy().unwrap() {
+                    times_moved += moved.now.len();
+                }
+            }
+            let saved = saved(&heap);
+            let there: Vec<i64> =
+                (0..=40 * BLOCK_ROWS as i64).filter(|value| value % BLOCK_ROWS as i64 % i64::from(stays) == 0).collect();
+            assert_eq!(saved, there);
+            let blocks = heap.blocks.iter().flatten().count();
+            assert!(blocks <= 2 * there.len() / BLOCK_ROWS + 3, "{blocks} blocks of {} rows, 1 of {stays}", there.len());
+            assert!(times_moved <= 3 * there.len() + 20 * BLOCK_ROWS, "{times_moved} rows moved");
+        }
+    }
 
     #[test]
     fn a_heap_is_a_map_from_numbers_to_rows() {
@@ -316,9 +430,12 @@ mod tests {
             assert_eq!(values.as_primitive::<Int64Type>().values().to_vec(), model.values().copied().collect::<Vec<_>>());
             assert!(rows.iter().all(|row| heap.has(*row)));
             assert!(heap.numbers() <= 6 * heap.len() + 4 * BLOCK_ROWS, "seed {seed}: {} places", heap.numbers());
-            let saved: usize =
-                heap.pieces().map(|(_, columns, there)| there.map_or(columns[0].len(), |there| there.count_set_bits())).sum();
-            assert_eq!(saved, model.len());
+            let saved = saved(&heap);
+            assert!(saved.is_sorted(), "seed {seed}: rows are saved in the order in which they came");
+            assert_eq!(saved.len(), model.len());
+            let mut by_arrival = rows.clone();
+            by_arrival.sort_unstable_by_key(|row| heap.came(*row));
+            assert!(by_arrival.iter().map(|row| model[row]).eq(saved), "seed {seed}");
             let (mut some, mut wanted) = (Bits::default(), 0);
             rows.iter().filter(|_| rng.random_bool(0.001)).for_each(|row| wanted += u32::from(some.set(*row)));
             let found: u32 = heap

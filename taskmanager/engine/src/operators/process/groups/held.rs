@@ -1,11 +1,11 @@
 //! The rows of groups, of one input: in a heap, linked by group in the order in which they came.
 //!
-//! Must never know what a group is.
+//! That order is the heap's, and so what it was when a snapshot has been restored. Must never know what a group is.
 
 use arrow::array::ArrayRef;
 use arrow::error::ArrowError;
 
-use crate::operators::rows::{NO_ROW, RowHeap, RowLists, Saving};
+use crate::operators::rows::{Marks, NO_ROW, RowHeap, RowLists, Saving};
 
 /// The rows.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub(super) struct Held {
     lists: RowLists,
     /// Of each group: its last row.
     lasts: Vec<u32>,
+    /// Groups made of several, whose rows do not stand in the order in which they came.
+    mixed: Marks,
     pub(super) saving: Saving,
 }
 
@@ -28,6 +30,7 @@ impl Held {
     fn make_room(&mut self, groups: usize) {
         self.lists.resize(groups, self.heap.numbers());
         self.lasts.resize(groups.max(self.lasts.len()), NO_ROW);
+        self.mixed.resize(groups);
     }
 
     /// Makes a row the last one of a group.
@@ -42,15 +45,19 @@ impl Held {
         if (group as usize) < self.lasts.len() { self.lists.len(group) as usize } else { 0 }
     }
 
-    /// Appends a group's rows, in order.
+    /// Appends a group's rows, in the order in which they came.
     pub(super) fn rows_of(&self, group: u32, rows: &mut Vec<u32>) {
         if self.len(group) == 0 {
             return;
         }
-        let mut at = self.lists.first(group);
+        let (start, mut at) = (rows.len(), self.lists.first(group));
         while at != NO_ROW {
             rows.push(at);
             at = self.lists.after(at);
+        }
+        if self.mixed.has(group) {
+            // A few runs, each in order: a sort that keeps them goes over them once.
+            rows[start..].sort_by_key(|row| self.heap.came(*row));
         }
     }
 
@@ -72,18 +79,26 @@ impl Held {
         let mut rows = Vec::with_capacity(self.len(group));
         self.rows_of(group, &mut rows);
         rows.into_iter().for_each(|row| self.remove(row));
+        self.mixed.clear(group);
     }
 
-    /// Puts all rows of a group behind those of another.
+    /// Puts all rows of a group among those of another.
     pub(super) fn merge(&mut self, into: u32, from: u32) {
         self.make_room(into.max(from) as usize + 1);
         let mut rows = Vec::with_capacity(self.len(from));
         self.rows_of(from, &mut rows);
+        let last = self.lasts[into as usize];
+        if let Some(first) = rows.first().filter(|_| last != NO_ROW)
+            && self.heap.came(*first) < self.heap.came(last)
+        {
+            self.mixed.set(into);
+        }
         for row in rows {
             self.lists.remove(row);
             self.append(into, row);
         }
         self.lasts[from as usize] = NO_ROW;
+        self.mixed.clear(from);
     }
 
     /// Gives blocks that are mostly empty back; rows that were removed cannot be read afterwards.
@@ -103,6 +118,9 @@ impl Held {
 
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.heap.memory_bytes() + self.lists.memory_bytes() + self.lasts.capacity() * size_of::<u32>()
+        self.heap.memory_bytes()
+            + self.lists.memory_bytes()
+            + self.lasts.capacity() * size_of::<u32>()
+            + self.mixed.memory_bytes()
     }
 }

@@ -11,6 +11,7 @@ use crate::function::TriggerResult;
 pub(super) struct Row {
     pub(super) key: i64,
     pub(super) time: i64,
+    /// Greater than those of the rows that came before.
     pub(super) id: i64,
     /// What the trigger is to do.
     pub(super) say: i64,
@@ -184,6 +185,7 @@ impl Model {
             if win.rows.iter().any(|rows| !rows.is_empty()) {
                 let texts = win.rows.each_ref().map(|rows| {
                     let mut ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+                    // In the order in which they came.
                     ids.sort_unstable();
                     ids.iter().map(i64::to_string).collect::<Vec<_>>().join(" ")
                 });
