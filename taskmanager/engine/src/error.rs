@@ -1,11 +1,41 @@
 //! What can fail a task.
 
+use std::fmt;
+
 use levada_common::fault::{Fault, Faulty, Retry};
 use levada_common::ids::Uid;
 use levada_state::cold::ColdError;
 use levada_state::descriptor::BindError;
 
 use crate::function::FunctionError;
+
+/// What is to be done where a state does not fit into memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// This, or more instances, of which each has a part of the state.
+    Parts(&'static str),
+    /// This; each instance has all of the state.
+    Whole(&'static str),
+}
+
+impl From<&'static str> for Remedy {
+    fn from(what: &'static str) -> Self {
+        Self::Parts(what)
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parts(what) => write!(f, "{what}, raise the parallelism or raise taskmanager.memory.total"),
+            Self::Whole(what) => write!(
+                f,
+                "{what}, or raise taskmanager.memory.total; every instance has all of it in memory, so a higher parallelism or \
+                 another backend changes nothing"
+            ),
+        }
+    }
+}
 
 /// A failure of a task, by what was attempted.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +104,7 @@ pub enum EngineError {
     /// The heap state of a node does not fit.
     #[error(
         "node \"{uid}\": state \"{state}\" holds {bytes} bytes, and all states of this TaskManager hold {used} of {limit} bytes; \
-         {remedy}, raise the parallelism or raise taskmanager.memory"
+         {remedy}"
     )]
     OverBudget {
         /// The node.
@@ -87,8 +117,8 @@ pub enum EngineError {
         used: usize,
         /// The limit of all states in the TaskManager.
         limit: usize,
-        /// What makes the state smaller.
-        remedy: &'static str,
+        /// What makes the state smaller, or lets it fit.
+        remedy: Remedy,
     },
     /// The TaskManager's binary has no function of this name.
     #[error(

@@ -5,7 +5,7 @@
 use levada_common::ids::Uid;
 use levada_state::keyed::HeapShare;
 
-use crate::error::EngineError;
+use crate::error::{EngineError, Remedy};
 
 /// Notes how much each of an operator's states holds, at least one, by its name; `remedy` says what makes them smaller.
 ///
@@ -14,14 +14,14 @@ pub(crate) fn charge(
     uid: &Uid,
     share: &mut HeapShare,
     states: &[(&str, usize)],
-    remedy: &'static str,
+    remedy: impl Into<Remedy>,
 ) -> Result<(), EngineError> {
     if share.set(states.iter().map(|(_, bytes)| bytes).sum()) {
         return Ok(());
     }
     let (state, bytes) = states.iter().max_by_key(|(_, bytes)| *bytes).expect("an operator that is charged has a state");
     let (used, limit) = (share.budget().used(), share.budget().limit());
-    Err(EngineError::OverBudget { uid: uid.clone(), state: (*state).into(), bytes: *bytes, used, limit, remedy })
+    Err(EngineError::OverBudget { uid: uid.clone(), state: (*state).into(), bytes: *bytes, used, limit, remedy: remedy.into() })
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ pub enum StateError {
     /// The heap share of the TaskManager is used up.
     #[error(
         "operator \"{uid}\" holds {bytes} bytes of state, most of it ({state_bytes} bytes) in state \"{state}\", and all states \
-         of this TaskManager hold {used} of {limit} bytes: use the rocksdb backend or raise taskmanager.memory"
+         of this TaskManager hold {used} of {limit} bytes: use the rocksdb backend or raise taskmanager.memory.total"
     )]
     OverBudget {
         /// The operator.

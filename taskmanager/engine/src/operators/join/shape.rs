@@ -89,7 +89,7 @@ impl Shape {
         let origins = join.columns.iter().map(origin).collect::<Result<Vec<_>, EngineError>>()?;
         let remedy = match join.scope {
             JoinScope::Standing { .. } => "set a shorter `ttl`",
-            JoinScope::Lookup { .. } => "every instance has all of the table: leave `lookup` out to spread it by its key",
+            JoinScope::Lookup { .. } => "give the table fewer rows or columns, leave `lookup` out to spread it by its key",
             JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => {
                 "make the join's window or interval shorter"
             }

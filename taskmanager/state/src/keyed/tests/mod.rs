@@ -161,7 +161,7 @@ fn memory_over_the_budget_names_the_state_and_the_remedy() {
     large.add(&mut state, "y".repeat(100_000)).expect("added");
     let error = state.finish_batch(|_| false).expect_err("refused").to_string();
     for part in
-        ["operator \"counts\"", "state \"large\"", "of 200000 bytes", "use the rocksdb backend or raise taskmanager.memory"]
+        ["operator \"counts\"", "state \"large\"", "of 200000 bytes", "use the rocksdb backend or raise taskmanager.memory.total"]
     {
         assert!(error.contains(part), "{error}");
     }

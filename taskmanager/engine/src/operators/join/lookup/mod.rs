@@ -19,7 +19,7 @@ use levada_state::keyed::HeapShare;
 use levada_state::snapshot::{StateMeta, StatePart};
 
 use super::shape::Shape;
-use crate::error::EngineError;
+use crate::error::{EngineError, Remedy};
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::charge::charge;
 use crate::operators::pending::Pending;
@@ -78,7 +78,7 @@ impl LookupJoin {
         let (context, share) = self.running.as_mut().expect("an operator is opened first");
         context.metrics.state_keys.store(self.table.len() as u64, Ordering::Relaxed);
         context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
-        charge(&self.shape.uid, share, &[(self.state.name.as_str(), bytes)], self.shape.remedy)
+        charge(&self.shape.uid, share, &[(self.state.name.as_str(), bytes)], Remedy::Whole(self.shape.remedy))
     }
 
     fn restore(&mut self, state: &RestoredState) -> Result<(), EngineError> {

@@ -284,5 +284,8 @@ fn another_table_and_too_large_a_one_are_refused() {
     let mut rig = Rig::try_open(case, Vec::new(), HeapBudget::new(1 << 20)).expect("it opens");
     let rows: Vec<_> = (0..200_000).map(|u| (RowKind::Insert, (Some(u), 0, 0))).collect();
     let text = rig.table(&rows).expect_err("it is too much").to_string();
-    assert!(text.contains("state \"table\" holds") && text.contains("leave `lookup` out to spread it by its key"), "{text}");
+    let remedy = "give the table fewer rows or columns, leave `lookup` out to spread it by its key, or raise \
+                  taskmanager.memory.total; every instance has all of it in memory";
+    assert!(text.contains("state \"table\" holds") && text.contains(remedy), "{text}");
+    assert!(!text.contains("raise the parallelism"), "it would be in every further instance too: {text}");
 }
