@@ -1,5 +1,5 @@
 //! Restoring databases: their files are fetched beside the task's own, verified, and become its database; or where the backend
-//! is another one, they are read and forgotten.
+//! is another one, or the operator stands on the heap by now, they are read and forgotten.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use levada_common::ids::{TaskId, Uid};
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::BackendKind;
 use levada_common::storage::{Storage, retried};
+use levada_engine::operators::stands_on_heap;
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::with_groups;
 use levada_state_rocksdb::{TaskDatabases, read_database};
@@ -35,7 +36,7 @@ struct Source {
 }
 
 impl Restorer {
-    /// Restores what a task had in databases, into databases on the rocksdb backend, else as rows.
+    /// Restores what a task had in databases, into databases on the rocksdb backend where the operator has one, else as rows.
     pub(super) async fn restore_databases(
         &self,
         task: TaskId,
@@ -51,13 +52,20 @@ impl Restorer {
         let databases = self.databases.of_task(self.attempt, task, range, waker)?;
         for sources in by_operator(states) {
             let folders = self.fetch_all(&databases, &sources).await?;
-            match is_own_backend {
+            match is_own_backend && !self.is_on_heap(task, &sources[0].uid) {
                 true => self.become_database(&databases, sources, folders, restored).await?,
                 false => self.read_rows(range, sources, folders, restored).await?,
             }
         }
         restored.databases = is_own_backend.then_some(databases);
         Ok(())
+    }
+
+    /// Whether no operator of the node opens a database in this task.
+    fn is_on_heap(&self, task: TaskId, uid: &Uid) -> bool {
+        let operators = self.plan.vertex(task.vertex).operators.iter();
+        let mut of_node = operators.filter(|operator| operator.uid == *uid).peekable();
+        of_node.peek().is_some() && of_node.all(|operator| stands_on_heap(&operator.kind))
     }
 
     /// Fetches the databases of one operator, one after the other; the files of each at once.
@@ -102,7 +110,7 @@ impl Restorer {
         Ok(())
     }
 
-    /// Reads the rows of databases that were fetched, for a backend that has none.
+    /// Reads the rows of databases that were fetched, for a backend or an operator that has none.
     async fn read_rows(
         &self,
         range: (KeyGroupRange, u32),

@@ -22,7 +22,7 @@ mod window;
 
 use std::sync::Arc;
 
-use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec};
+use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec, ProcessWindow};
 use levada_common::state_schema::StateSchema;
 
 use crate::error::EngineError;
@@ -44,6 +44,19 @@ pub fn keeps_in_store(kind: &OperatorKind, state: &str) -> bool {
             states.any(|declared| declared.kind.is_keyed() && declared.name == state)
         }
         _ => false,
+    }
+}
+
+/// Whether such an operator opens no store, whatever the backend: what keyed state it has is on the heap, and comes as rows.
+pub fn stands_on_heap(kind: &OperatorKind) -> bool {
+    match kind {
+        OperatorKind::Aggregate(aggregate) => aggregate::stands_on_heap(aggregate),
+        OperatorKind::Process(process) => process.window.as_ref().is_some_and(ProcessWindow::is_by_key),
+        OperatorKind::Join(join) => matches!(join.scope, JoinScope::Lookup { .. }),
+        OperatorKind::Top(top) => top.window.is_some(),
+        OperatorKind::Distinct(_) => false,
+        OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => true,
+        OperatorKind::Assign(_) | OperatorKind::Split { .. } => true,
     }
 }
 

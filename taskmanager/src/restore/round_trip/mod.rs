@@ -7,6 +7,7 @@ mod changes;
 mod clocks;
 mod damage;
 mod functions;
+mod heap;
 mod rig;
 mod run;
 mod specs;

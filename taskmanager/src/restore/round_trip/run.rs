@@ -135,6 +135,7 @@ impl Run {
             operators.push(operator);
         }
         assert!(states.is_empty(), "states that no operator has: {states:?}");
+        assert_eq!(cold.and_then(|stores| stores.unopened()), None, "a database that no operator has");
         self.tasks.push(operators);
     }
 

@@ -12,7 +12,7 @@ use levada_engine::function::{CoGroupFunction, FunctionError, Output, Registered
 use super::functions::functions;
 use super::specs::{WINDOW_MS, aggregate, input, spec};
 
-const WHOLE: &str = "whole";
+pub const WHOLE: &str = "whole";
 const PAIRED: &str = "paired";
 
 /// Millisecond of processing time between two feeds, twice.
@@ -31,7 +31,7 @@ fn session() -> WindowSpec {
 }
 
 /// An aggregation with something changed.
-fn with(uid: &str, window: WindowSpec, change: impl FnOnce(&mut AggregateSpec)) -> OperatorSpec {
+pub fn with(uid: &str, window: WindowSpec, change: impl FnOnce(&mut AggregateSpec)) -> OperatorSpec {
     let mut spec = aggregate(uid, window);
     let OperatorKind::Aggregate(aggregate) = &mut spec.kind else { unreachable!("it is one") };
     change(aggregate);
@@ -45,7 +45,7 @@ fn early(accumulate: bool) -> Option<FiringSpec> {
 }
 
 /// A function in tumbling windows.
-fn windowed(uid: &str, name: &str, second: Option<SecondInput>, evict: Option<Evict>) -> OperatorSpec {
+pub fn windowed(uid: &str, name: &str, second: Option<SecondInput>, evict: Option<Evict>) -> OperatorSpec {
     let function = functions()[name].declaration().clone();
     let times = ["window_start", "window_end", "window_time"].map(|name| Column::new(name, LogicalType::Timestamp, false));
     let key = input().columns[0].clone();

@@ -78,5 +78,16 @@ pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
         && aggregate.counted().is_empty()
 }
 
+/// Whether the aggregation is on the heap: what stands in the order of values or is told apart in sets, sessions that are given more
+/// than once, and windows of rows that overlap.
+pub(super) fn stands_on_heap(aggregate: &AggregateSpec) -> bool {
+    let by_window = match &aggregate.window {
+        WindowSpec::Session { .. } => aggregate.firing.is_some(),
+        WindowSpec::Count { size, slide } => slide < size,
+        _ => false,
+    };
+    by_window || !aggregate.counted().is_empty()
+}
+
 #[cfg(test)]
 mod tests;

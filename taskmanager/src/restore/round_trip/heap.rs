@@ -1,0 +1,49 @@
+//! Operators that stand on the heap by now, though they had a database: they take what was in it as they take it from files.
+
+use levada_common::plan::{BackendKind, FiringSpec, OperatorKind, OperatorSpec, WindowSpec};
+
+use super::rig::{Place, Rig};
+use super::run::Feed;
+use super::windows::{WHOLE, windowed, with};
+
+/// What comes out of `after`, which goes on from where `before` was with a few rows in windows that are open.
+async fn goes_on(backends: [BackendKind; 2], before: &OperatorSpec, after: &OperatorSpec) -> Vec<String> {
+    let mut rig = Rig::new(backends[0], Place::Files).await;
+    rig.operators = vec![before.clone()];
+    let mut run = rig.start(2, None).await.unwrap();
+    run.feed(&Feed::of(&[("a", 1, 10), ("b", 2, 11), ("c", 3, 12), ("a", 4, 13), ("c", 5, 14)], 20, 0));
+    assert!(run.take().is_empty());
+    let snapshot = rig.snapshot(&mut run, &[]).await;
+    drop(run);
+    (rig.backend, rig.operators) = (backends[1], vec![after.clone()]);
+    let mut run = rig.start(3, Some(&snapshot)).await.unwrap();
+    run.feed(&Feed::of(&[("a", 6, 21), ("a", 7, 22), ("b", 8, 23), ("c", 9, 24), ("c", 10, 25)], 30, 100));
+    run.feed(&Feed::of(&[("a", 11, 31), ("a", 12, 32), ("b", 13, 33), ("b", 14, 34)], 40, 200));
+    run.finish();
+    run.take()
+}
+
+async fn assert_as_from_files(before: OperatorSpec, after: OperatorSpec, lines: usize) {
+    use BackendKind::{Fs, Rocksdb};
+    let expected = goes_on([Fs, Fs], &before, &after).await;
+    assert_eq!(expected.len(), lines, "{expected:?}");
+    for backends in [[Fs, Rocksdb], [Rocksdb, Fs], [Rocksdb, Rocksdb]] {
+        assert_eq!(goes_on(backends, &before, &after).await, expected, "{backends:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_of_rows_that_begin_to_overlap() {
+    let counts = |slide| with("counts", WindowSpec::Count { size: 4, slide }, |_| ());
+    assert_as_from_files(counts(4), counts(2), 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_of_a_function_that_begin_to_take_late_rows() {
+    let before = windowed("rows", WHOLE, None, None);
+    let mut after = before.clone();
+    let OperatorKind::Process(process) = &mut after.kind else { unreachable!("it is a function") };
+    let window = process.window.as_mut().expect("it has windows");
+    window.firing = Some(FiringSpec { early: None, lateness_ms: 300, late: None, accumulate: true });
+    assert_as_from_files(before, after, 3).await;
+}
