@@ -95,6 +95,11 @@ impl Behind {
         })
     }
 
+    /// Waits until there is room for more, where nobody else can do something meanwhile.
+    pub(super) fn wait_for_room(&mut self) -> Result<(), EngineError> {
+        self.write_back.wait_for_room().map_err(|source| failed(&self.uid, source))
+    }
+
     /// Waits until everything sent is written: only before rows come.
     pub(super) fn wait(&mut self) -> Result<(), EngineError> {
         self.write_back.wait().map_err(|source| failed(&self.uid, source))

@@ -11,7 +11,7 @@ use levada_common::plan::{BadRecordPolicy, JobSettings, OperatorKind, OperatorSp
 use levada_common::state_schema::{StateDeclaration, StateSchema, StateShape};
 use levada_common::types::{Column, LogicalType};
 use levada_proto::convert::state_from_message;
-use levada_state::cold::{Change, ColdStateId, ColdStore, ColdStores, Scope, Within};
+use levada_state::cold::{Change, ColdStateId, ColdStore, ColdStores, Scope, SharedStores, Within};
 use levada_state::snapshot::{Contents, StateMeta, StatePart};
 
 use super::*;
@@ -229,6 +229,33 @@ async fn a_later_checkpoint_writes_only_what_is_new_and_is_restored_into_every_b
     }
     found.sort_unstable();
     assert_eq!(found, (0..60).map(|key| (key, key * 7)).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_a_newer_barrier_overtakes_is_declined_with_its_reason() {
+    let mut rig = Rig::new().await;
+    let databases = rig.restore(BackendKind::Rocksdb, &[]).await.unwrap().databases.unwrap();
+    let stores = SharedStores::new(databases);
+    let [mut one, mut other] = ["a", "b"].map(|name| {
+        let mut end = stores.open(&uid()).unwrap().store;
+        end.open_state(name, &schema(), 0).unwrap();
+        end
+    });
+    let snapshot = one.begin_snapshot();
+    other.begin_snapshot();
+    one.complete_snapshot();
+    let meta = StateMeta { uid: uid(), name: "a".into(), kind: StateKind::Keyed, schema: schema() };
+    let parts = vec![StatePart { meta, contents: Contents::Database(snapshot) }];
+    let (checkpoint, kind, durable) = (CheckpointId(1), CheckpointKind::Checkpoint, Vec::new());
+    rig.uploads.submit(Taken { task: task(0, 0), checkpoint, kind, finished: false, parts, durable, sync_ns: 1 });
+    one.begin_snapshot();
+    match rig.job_manager.told.recv().await.unwrap() {
+        Told::Declined(request) => {
+            assert_eq!(request.checkpoint, 1);
+            assert!(request.reason_json.contains("the barrier of a newer checkpoint came before"), "{}", request.reason_json);
+        }
+        other => panic!("not declined: {other:?}"),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

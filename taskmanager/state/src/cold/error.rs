@@ -79,6 +79,15 @@ pub enum ColdError {
         /// The operator.
         uid: Uid,
     },
+    /// The next snapshot of a store that several operators share began before all of them had sent their part.
+    #[error(
+        "operator \"{uid}\": the barrier of a newer checkpoint came before every operator of the node had sent its part of this one \
+         to their database"
+    )]
+    Overtaken {
+        /// The operator.
+        uid: Uid,
+    },
     /// A state that the snapshot does not have.
     #[error("operator \"{uid}\": the database has no state \"{state}\"; it has {known}")]
     UnknownState {
@@ -95,7 +104,7 @@ impl Faulty for ColdError {
     fn fault(&self) -> Fault {
         match self {
             Self::Open { .. } | Self::Read { .. } | Self::Write { .. } | Self::Entry { .. } => Fault::External,
-            Self::Layout { .. } | Self::Abandoned { .. } | Self::UnknownState { .. } => Fault::Internal,
+            Self::Layout { .. } | Self::Abandoned { .. } | Self::Overtaken { .. } | Self::UnknownState { .. } => Fault::Internal,
         }
     }
 

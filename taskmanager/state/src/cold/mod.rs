@@ -217,10 +217,11 @@ pub trait ColdStore: Send + Debug {
     /// Whether everything before this seal is written, so that `load` finds it.
     fn is_written(&mut self, seal: Seal) -> Result<bool, ColdError>;
 
-    /// Waits until everything before this seal is written. Never call it while rows could go on.
+    /// Waits until everything before this seal is written. Never call it while rows could go on. What a shared store holds back behind
+    /// a snapshot is not waited for: it waits itself for the others' parts, which only this thread sends.
     fn wait_written(&mut self, seal: Seal) -> Result<(), ColdError>;
 
-    /// Bytes sent that are not written yet: what the caller bounds.
+    /// Bytes sent that are not written yet: what the caller bounds. None that wait for what the caller has still to send.
     fn pending_bytes(&self) -> u64;
 
     /// Begins a snapshot: it will have what is sent until `complete_snapshot`, and no entries that had expired by the last

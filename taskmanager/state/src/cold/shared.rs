@@ -1,10 +1,12 @@
 //! One store for several tables, or operators, of a node: each has an end of its own, as if the store were its.
 //!
 //! A snapshot of the store has what every end had at the barrier. It begins with the first end that begins one and is complete when
-//! all have sent their part; what an end sends behind its part waits here until then. An end that begins a further snapshot before
-//! that gives the one before up. Must never know what the ends hold. Invariant: for each end the store keeps the contract.
+//! all have sent their part; what an end sends behind its part waits here until then, and keeps that end from sending, not the others.
+//! An end that begins a further snapshot before that gives the one before up, which says so to whoever waits for it. Must never know
+//! what the ends hold. Invariant: for each end the store keeps the contract.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::{Array, ArrayRef};
@@ -17,7 +19,7 @@ use super::{
     Addresses, Change, ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStore, ColdStores, Loaded, Opened, OverlayBudget,
     RowLayout, Scan, Scope, Seal, Window,
 };
-use crate::snapshot::DatabaseSnapshot;
+use crate::snapshot::{DatabaseSnapshot, SnapshotFile, VisitRows};
 
 /// Stores that may be opened several times, each time by another end.
 ///
@@ -51,7 +53,7 @@ impl ColdStores for SharedStores {
             return Ok(Opened { store: Box::new(End::of(&shared)), share: known.budget.share() });
         }
         let Opened { store, share } = self.stores.open(uid)?;
-        let shared = Arc::new(Mutex::new(Shared::new(store)));
+        let shared = Arc::new(Mutex::new(Shared::new(uid.clone(), store)));
         let end = End::of(&shared);
         open.insert(uid.clone(), Known { shared: Arc::downgrade(&shared), budget: share.budget() });
         Ok(Opened { store: Box::new(end), share })
@@ -65,15 +67,50 @@ impl ColdStores for SharedStores {
 /// A store with its ends.
 #[derive(Debug)]
 struct Shared {
+    uid: Uid,
     store: Box<dyn ColdStore>,
     ends: Vec<EndState>,
     /// Number of the snapshot that was begun last; it is running as long as it is there.
     begun: u64,
-    snapshot: Option<Arc<dyn DatabaseSnapshot>>,
+    snapshot: Option<Arc<SharedSnapshot>>,
     /// The last one that was given up, for an end that hears of it later.
-    given_up: Option<Arc<dyn DatabaseSnapshot>>,
+    given_up: Option<Arc<SharedSnapshot>>,
     /// What went wrong where nobody could be told.
     failure: Option<ColdError>,
+}
+
+/// A snapshot of the store.
+#[derive(Debug)]
+struct SharedSnapshot {
+    uid: Uid,
+    of_store: Arc<dyn DatabaseSnapshot>,
+    /// The next one began before all ends had sent their part: nobody gave its checkpoint up.
+    is_overtaken: AtomicBool,
+}
+
+impl SharedSnapshot {
+    fn says(&self, error: ColdError) -> ColdError {
+        match error {
+            ColdError::Abandoned { .. } if self.is_overtaken.load(Ordering::Acquire) => {
+                ColdError::Overtaken { uid: self.uid.clone() }
+            }
+            error => error,
+        }
+    }
+}
+
+impl DatabaseSnapshot for SharedSnapshot {
+    fn files(&self) -> Result<Vec<SnapshotFile>, ColdError> {
+        self.of_store.files().map_err(|error| self.says(error))
+    }
+
+    fn rows(&self, state: &str, visit: VisitRows<'_>) -> Result<(), ColdError> {
+        self.of_store.rows(state, visit).map_err(|error| self.says(error))
+    }
+
+    fn entries(&self, state: &str) -> u64 {
+        self.of_store.entries(state)
+    }
 }
 
 /// How far an end is with the snapshot that is running.
@@ -109,8 +146,8 @@ enum Held {
 }
 
 impl Shared {
-    fn new(store: Box<dyn ColdStore>) -> Self {
-        Self { store, ends: Vec::new(), begun: 0, snapshot: None, given_up: None, failure: None }
+    fn new(uid: Uid, store: Box<dyn ColdStore>) -> Self {
+        Self { uid, store, ends: Vec::new(), begun: 0, snapshot: None, given_up: None, failure: None }
     }
 
     /// Hands what an end sent behind its part on, where nothing is in the way any more.
@@ -138,6 +175,16 @@ impl Shared {
                 self.failure = Some(failure);
             }
         }
+    }
+
+    /// Begins a snapshot. One that is running is overtaken: what this end sends from now on belongs to the new one.
+    fn begin_snapshot(&mut self) {
+        if let Some(running) = &self.snapshot {
+            running.is_overtaken.store(true, Ordering::Release);
+            self.give_up();
+        }
+        let (uid, of_store) = (self.uid.clone(), self.store.begin_snapshot());
+        self.snapshot = Some(Arc::new(SharedSnapshot { uid, of_store, is_overtaken: AtomicBool::new(false) }));
     }
 
     fn give_up(&mut self) {
@@ -268,9 +315,10 @@ impl ColdStore for End {
         }
     }
 
+    /// What the others hold back is not among them: it may wait for this end, which would wait for it.
     fn pending_bytes(&self) -> u64 {
         let shared = lock(&self.shared);
-        shared.store.pending_bytes() + shared.ends.iter().map(|end| end.held_bytes).sum::<u64>()
+        shared.store.pending_bytes() + shared.ends[self.number].held_bytes
     }
 
     fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot> {
@@ -278,19 +326,15 @@ impl ColdStore for End {
         shared.ends[self.number].begun += 1;
         let begun = shared.ends[self.number].begun;
         if begun > shared.begun {
-            shared.give_up();
-            let snapshot = shared.store.begin_snapshot();
-            (shared.begun, shared.snapshot) = (begun, Some(snapshot));
+            shared.begin_snapshot();
+            shared.begun = begun;
         }
-        match &shared.snapshot {
-            Some(snapshot) if begun == shared.begun => {
-                let snapshot = Arc::clone(snapshot);
-                shared.ends[self.number].part = Part::Sending;
-                snapshot
-            }
-            // It was given up before this end's barrier came.
-            _ => Arc::clone(shared.given_up.as_ref().expect("a snapshot is complete only with every end's part")),
+        if let Some(snapshot) = shared.snapshot.clone().filter(|_| begun == shared.begun) {
+            shared.ends[self.number].part = Part::Sending;
+            return snapshot;
         }
+        // It was given up before this end's barrier came.
+        shared.given_up.clone().expect("a snapshot is complete only with every end's part")
     }
 
     fn complete_snapshot(&mut self) {
@@ -337,9 +381,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cold::Within;
     use crate::cold::contract::{self, MAX_PARALLELISM, all_rows, states};
     use crate::cold::memory::MemoryColdStores;
+    use crate::cold::{Within, WriteBack};
 
     fn stores(lag: u32) -> SharedStores {
         SharedStores::new(Arc::new(MemoryColdStores::new(MAX_PARALLELISM, lag, OverlayBudget::new(1 << 20))))
@@ -385,6 +429,109 @@ mod tests {
             3 => Just(Deed::Complete),
             1 => Just(Deed::Abandon),
         ]
+    }
+
+    /// Two ends of a store with little memory, and a state of each.
+    fn two_ends(lag: u32) -> [(WriteBack, ColdStateId); 2] {
+        let stores = SharedStores::new(Arc::new(MemoryColdStores::new(MAX_PARALLELISM, lag, OverlayBudget::new(16 << 10))));
+        let (_, schema) = states().swap_remove(0);
+        let opened = ["one", "other"].map(|name| (stores.open(&Uid::new("counts")).expect("memory has no errors"), name));
+        opened.map(|(opened, name)| {
+            let mut end = WriteBack::new(opened);
+            let state = end.store().open_state(name, &schema, 0).expect("no errors");
+            (end, state)
+        })
+    }
+
+    fn add(end: &mut WriteBack, state: ColdStateId, keys: std::ops::Range<i64>) {
+        let notes = new_null_array(&DataType::Utf8, keys.clone().count());
+        let id: ArrayRef = Arc::new(keys.collect::<Int64Array>());
+        let columns = Arc::clone(end.store().layout(state).columns());
+        let rows = RecordBatch::try_new(columns, vec![Arc::clone(&id), id, notes]).expect("its columns");
+        end.change(state, Change { deletes: None, upserts: Some(rows) }).expect("no errors");
+    }
+
+    /// As a task sends in the background: asks until it may send more.
+    fn may_send(end: &mut WriteBack) -> bool {
+        (0..20).any(|_| end.takes_more().expect("no errors"))
+    }
+
+    #[test]
+    fn what_an_end_holds_back_does_not_keep_the_others_from_sending_their_part() {
+        for lag in 0..3 {
+            let [(mut one, of_one), (mut other, of_other)] = two_ends(lag);
+            let snapshot = one.begin_snapshot();
+            one.end_generation();
+            // Its memory is short at once.
+            one.begin_generation();
+            let mut sent = 0;
+            while may_send(&mut one) {
+                add(&mut one, of_one, sent..sent + 20);
+                sent += 20;
+                assert!(sent < 10_000, "what is held back has a limit");
+            }
+            other.begin_snapshot();
+            for part in 0..100 {
+                assert!(may_send(&mut other), "it waits for the one that waits for it, after {part} parts");
+                add(&mut other, of_other, part * 20..part * 20 + 20);
+            }
+            other.end_generation();
+            assert!(all_rows(snapshot.as_ref(), "one").expect("it is complete").is_empty());
+            assert_eq!(ids(&all_rows(snapshot.as_ref(), "other").expect("it is complete")), (0..2_000).collect());
+            assert!(may_send(&mut one), "what was held back is let go");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_the_next_one_overtakes_says_so_and_one_that_is_given_up_does_not() {
+        let [(mut one, of_one), (mut other, of_other)] = two_ends(0);
+        let first = one.begin_snapshot();
+        other.begin_snapshot();
+        add(&mut one, of_one, 0..10);
+        one.end_generation();
+        let second = one.begin_snapshot();
+        let why = first.files().expect_err("not all parts came");
+        assert!(matches!(why, ColdError::Overtaken { .. }), "{why}");
+        assert!(matches!(all_rows(first.as_ref(), "one"), Err(ColdError::Overtaken { .. })));
+        // The other end goes on with its part of the first, and then has the barrier of the second.
+        add(&mut other, of_other, 0..5);
+        other.end_generation();
+        assert!(Arc::ptr_eq(&second, &other.begin_snapshot()));
+        add(&mut other, of_other, 5..7);
+        other.end_generation();
+        one.end_generation();
+        assert_eq!(ids(&all_rows(second.as_ref(), "one").expect("it is complete")), (0..10).collect());
+        assert_eq!(ids(&all_rows(second.as_ref(), "other").expect("it is complete")), (0..7).collect());
+        let third = one.begin_snapshot();
+        other.begin_snapshot();
+        other.abandon_snapshot();
+        assert!(matches!(third.files(), Err(ColdError::Abandoned { .. })));
+    }
+
+    #[test]
+    fn what_is_held_back_is_not_waited_for() {
+        let [(mut one, of_one), (mut other, _)] = two_ends(1);
+        one.begin_snapshot();
+        one.end_generation();
+        add(&mut one, of_one, 0..10);
+        let seal = one.store().seal();
+        one.store().wait_written(seal).expect("no errors");
+        assert!((0..9).all(|_| !one.store().is_written(seal).expect("no errors")), "it is behind the snapshot");
+        one.wait_for_room().expect("no errors");
+        other.begin_snapshot();
+        other.end_generation();
+        one.store().wait_written(seal).expect("no errors");
+        assert!(one.store().is_written(seal).expect("no errors"));
+    }
+
+    #[test]
+    #[should_panic(expected = "nothing is held back behind a snapshot")]
+    fn who_relies_on_what_is_held_back_is_stopped() {
+        let [(mut one, of_one), _other] = two_ends(0);
+        one.begin_snapshot();
+        one.end_generation();
+        add(&mut one, of_one, 0..10);
+        one.wait().expect("no errors");
     }
 
     fn ids(batches: &[RecordBatch]) -> BTreeSet<i64> {

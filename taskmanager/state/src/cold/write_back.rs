@@ -118,8 +118,16 @@ impl WriteBack {
         self.phase = Phase::Writing(self.store.seal());
     }
 
-    /// Waits until everything that was sent is written. Only before rows come.
+    /// Waits until everything that was sent is written. Only before rows come, when there is no snapshot.
     pub fn wait(&mut self) -> Result<(), ColdError> {
+        let seal = self.store.seal();
+        self.store.wait_written(seal)?;
+        assert!(self.store.is_written(seal)?, "before rows come nothing is held back behind a snapshot");
+        Ok(())
+    }
+
+    /// Waits until there is room for more, as far as that does not wait for another who sends to the store.
+    pub fn wait_for_room(&mut self) -> Result<(), ColdError> {
         let seal = self.store.seal();
         self.store.wait_written(seal)
     }

@@ -132,7 +132,7 @@ impl<W: Waiting> Reading<W> {
         let Some(store) = panes.store.as_mut().filter(|_| first < end) else { return Ok(None) };
         if !store.behind.takes_more()? {
             // Only where nothing of a range went out: else whoever polls has waited for it.
-            store.behind.wait()?;
+            store.behind.wait_for_room()?;
         }
         let bytes_max = (store.behind.write_back.share_bytes() / RANGE_PART).min(RANGE_BYTES_MAX);
         loop {
