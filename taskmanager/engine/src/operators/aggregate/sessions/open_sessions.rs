@@ -366,12 +366,17 @@ impl OpenSessions {
         if !opened.0.is_empty() {
             set.assign(&opened.0, &batch.states(Rows::Ids(&opened.1)));
         }
+        if !merged.0.is_empty() {
+            // Before the batch, whose rows came later; of several sessions the earliest first.
+            merged.0.reverse();
+            merged.1.reverse();
+            let states = set.states(Rows::Ids(&merged.1));
+            set.merge(Groups::Each(&merged.0), &states).map_err(overflowed)?;
+        }
         if !joined.0.is_empty() {
             set.merge(Groups::Each(&joined.0), &batch.states(Rows::Ids(&joined.1))).map_err(overflowed)?;
         }
         if !merged.0.is_empty() {
-            let states = set.states(Rows::Ids(&merged.1));
-            set.merge(Groups::Each(&merged.0), &states).map_err(overflowed)?;
             let gone = std::mem::take(&mut self.moves.merged.1);
             if let Some(values) = &mut self.values {
                 let mut pairs = self.moves.merged.0.iter().zip(&gone);

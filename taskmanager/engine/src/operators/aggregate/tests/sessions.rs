@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{AggregateFunction, AggregateSpec, SessionGap, WindowSpec};
+use levada_common::plan::{AggregateCall, AggregateFunction, AggregateSpec, OrderSpec, SessionGap, WindowSpec};
+use levada_common::types::LogicalType;
 use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 use super::rig::{MAX_PARALLELISM, Rig, Row, batch, call, spec, store};
 use super::windows::{Step, run, sorted, steps};
@@ -115,6 +118,85 @@ proptest! {
         run(&mut slow, &one_by_one);
         prop_assert_eq!(sorted(rig.take_rows()), sorted(slow.take_rows()));
         prop_assert_eq!(rig.late_rows(), slow.late_rows());
+    }
+}
+
+/// The first of the rows of least value and the last of those of greatest in each session, and how many rows made one of several. None
+/// where two sessions became one whose best rows are equal: which of them came first is not kept.
+fn chosen(rows: &[Row], gap: i64) -> Option<(Vec<String>, usize)> {
+    let mut sessions: Vec<Vec<(usize, Row)>> = Vec::new();
+    let mut bridges = 0;
+    let start = |rows: &[(usize, Row)]| rows.iter().map(|(_, row)| row.1).min().expect("a session has rows");
+    let end = |rows: &[(usize, Row)]| rows.iter().map(|(_, row)| row.1 + gap).max().expect("a session has rows");
+    let least = |rows: &[(usize, Row)]| *rows.iter().min_by_key(|(came, row)| (row.2, *came)).expect("a session has rows");
+    let greatest = |rows: &[(usize, Row)]| *rows.iter().max_by_key(|(came, row)| (row.2, *came)).expect("a session has rows");
+    for (came, row) in rows.iter().enumerate() {
+        let touches = |session: &Vec<(usize, Row)>| start(session) <= row.1 + gap && row.1 <= end(session);
+        let (touched, others): (Vec<_>, Vec<_>) = sessions.into_iter().partition(touches);
+        let bests: [fn(&[(usize, Row)]) -> (usize, Row); 2] = [least, greatest];
+        for best in bests {
+            let mut values: Vec<i64> = touched.iter().map(|session| best(session).1.2).collect();
+            values.sort_unstable();
+            if values.windows(2).any(|pair| pair[0] == pair[1]) {
+                return None;
+            }
+        }
+        bridges += usize::from(touched.len() > 1);
+        sessions = others;
+        sessions.push(touched.into_iter().flatten().chain([(came, *row)]).collect());
+    }
+    let text = |rows: &Vec<(usize, Row)>| {
+        let end = end(rows);
+        format!("0,{},{end},{},{},{}", start(rows), end - 1, least(rows).1.1, greatest(rows).1.1)
+    };
+    Some((sessions.iter().map(text).collect(), bridges))
+}
+
+fn first_and_last(gap: i64) -> AggregateSpec {
+    let order = vec![OrderSpec { column: "v".into(), ty: LogicalType::Int64, nullable: false, descending: false }];
+    let chosen = |name, function| AggregateCall { order: order.clone(), argument: Some("t".into()), ..call(name, function) };
+    let calls = vec![chosen("first", AggregateFunction::First), chosen("last", AggregateFunction::Last)];
+    spec(&["k"], session(gap), calls)
+}
+
+#[test]
+fn of_equal_rows_those_that_came_first_and_last_are_chosen_however_they_are_batched() {
+    let (mut bridges, mut ties) = (0, 0);
+    for seed in 0..400 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let row = |rng: &mut StdRng| (0, rng.random_range(0..80), rng.random_range(0..6));
+        let rows: Vec<Row> = (0..rng.random_range(2..16)).map(|_| row(&mut rng)).collect();
+        let Some((expected, bridged)) = chosen(&rows, 5) else {
+            ties += 1;
+            continue;
+        };
+        bridges += bridged;
+        let mut rig = Rig::new(&first_and_last(5));
+        let mut rest = rows.as_slice();
+        while !rest.is_empty() {
+            let (batch, others) = rest.split_at(rng.random_range(1..=rest.len().min(8)));
+            rig.process(batch);
+            rest = others;
+        }
+        rig.finish();
+        assert_eq!(sorted(rig.take_rows()), sorted(expected), "seed {seed}: {rows:?}");
+    }
+    assert!(bridges > 100 && ties < 300, "{bridges} times sessions became one, {ties} of 400 are not compared");
+}
+
+/// Of which of them a row came first is not kept where two sessions become one: unless all came in one batch the earlier session's is
+/// taken as the earlier one.
+#[test]
+fn equal_rows_of_sessions_that_become_one_are_taken_in_the_order_of_the_sessions() {
+    let rows: [Row; 3] = [(1, 20, 7), (1, 0, 7), (1, 10, 7)];
+    for (batches, expected) in [(vec![3], "1,0,30,29,20,10"), (vec![1, 1, 1], "1,0,30,29,0,10"), (vec![2, 1], "1,0,30,29,0,10")] {
+        let (mut rig, mut rest) = (Rig::new(&first_and_last(10)), rows.as_slice());
+        for len in &batches {
+            rig.process(&rest[..*len]);
+            rest = &rest[*len..];
+        }
+        rig.finish();
+        assert_eq!(rig.take_rows(), [expected], "{batches:?}");
     }
 }
 
