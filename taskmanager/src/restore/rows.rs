@@ -1,7 +1,7 @@
 //! Keyed states in files on their way into the databases of a task: they never come into memory whole.
 //!
 //! A file is fetched in parts to the disk that the databases are on, verified there, and read back batch by batch into the
-//! operator's database. Must never know what a state means.
+//! operator's database, or where only the operator knows their places there by the operator. Must never know what a state means.
 
 use std::io::Write;
 use std::ops::Range;
@@ -13,29 +13,29 @@ use levada_common::checkpoint::StateKind;
 use levada_common::fault::Failure;
 use levada_common::ids::TaskId;
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::BackendKind;
-use levada_common::state_schema::StateSchema;
+use levada_common::plan::{BackendKind, OperatorSpec};
 use levada_common::storage::ScratchFile;
-use levada_engine::operators::{keeps_in_store, stored_schema};
+use levada_engine::operators::{keeps_in_store, waits_in_panes};
 use levada_proto::convert::{RestorePlace, RestoreState};
+use levada_state::cold::ColdError;
 use levada_state::format::{DecodeError, Layout, TRAILER_BYTES, WantedRows, footer_range};
 use levada_state_rocksdb::TaskDatabases;
 
 use super::database::blocking;
-use super::{Restorer, corrupt, nesting, parts, read_part, unreadable};
+use super::{Restorer, corrupt, nesting, parts, read_part, regroup, unreadable};
 use crate::upload::key_groups;
 
 impl Restorer {
     /// Whether a state of the task goes from a file into a database without coming into memory.
     pub(super) fn goes_into_store(&self, task: TaskId, state: &RestoreState) -> bool {
-        let mut operators = self.plan.vertex(task.vertex).operators.iter();
+        let operators = &self.plan.vertex(task.vertex).operators;
         self.plan.settings.backend == BackendKind::Rocksdb
             && state.kind == StateKind::Keyed
             && matches!(state.place, RestorePlace::File { .. })
-            && operators.any(|operator| operator.uid == state.uid && keeps_in_store(&operator.kind, &state.name))
+            && operators.iter().any(|operator| has(operator, state) && keeps_in_store(&operator.kind, &state.name))
     }
 
-    /// Puts such states into the operators' databases, one after the other.
+    /// Puts such states into the operators' databases, one after the other, or keeps their files for operators that do so.
     pub(super) async fn restore_rows(
         &self,
         task: TaskId,
@@ -45,15 +45,17 @@ impl Restorer {
         let range = (key_groups(&self.plan, task, StateKind::Keyed), self.plan.max_parallelism);
         let operators = &self.plan.vertex(task.vertex).operators;
         for state in states {
-            let operator = operators.iter().find(|operator| operator.uid == state.uid);
-            let schema =
-                operator.map_or_else(|| Arc::clone(&state.schema), |operator| stored_schema(&operator.kind, &state.schema));
+            let is_placed_later = operators.iter().any(|operator| has(operator, &state) && waits_in_panes(&operator.kind));
             let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
             let started = Instant::now();
             let file = self.fetch_file(&state, databases).await?;
             let (bytes, databases) = (file.length(), Arc::clone(databases));
+            if is_placed_later {
+                blocking(move || keep(state, file, range, &databases)).await?;
+                continue;
+            }
             let (uid, name) = (state.uid.clone(), state.name.clone());
-            let entries = blocking(move || put(&state, &schema, &file, range, &databases)).await?;
+            let entries = blocking(move || put(state, file, range, &databases)).await?;
             let took_ms = started.elapsed().as_millis() as u64;
             tracing::info!(operator = %uid, state = name, bytes, entries, took_ms, "a state was put into a database");
         }
@@ -89,50 +91,72 @@ impl Restorer {
     }
 }
 
+/// Whether the state is this operator's: others of its node have their own.
+fn has(operator: &OperatorSpec, state: &RestoreState) -> bool {
+    operator.uid == state.uid && operator.state_names().contains(&state.name)
+}
+
 /// Puts the rows of a verified file that belong to these groups into the operator's database.
 fn put(
-    state: &RestoreState,
-    schema: &Arc<StateSchema>,
-    file: &ScratchFile,
+    state: RestoreState,
+    file: ScratchFile,
     (groups, max_parallelism): (KeyGroupRange, u32),
     databases: &TaskDatabases,
 ) -> Result<u64, Failure> {
+    let (uid, name, schema) = (state.uid.clone(), state.name.clone(), Arc::clone(&state.schema));
     let mut rows = FileRows::open(state, file, groups, max_parallelism)?;
-    databases.put_rows(&state.uid, &state.name, schema, || rows.next_batch())
+    databases.put_rows(&uid, &name, &schema, || rows.next_batch())
+}
+
+/// Keeps them for the operator, with the key groups that they have now.
+fn keep(
+    state: RestoreState,
+    file: ScratchFile,
+    (groups, max_parallelism): (KeyGroupRange, u32),
+    databases: &TaskDatabases,
+) -> Result<(), Failure> {
+    let (uid, name, path) = (state.uid.clone(), state.name.clone(), databases.path().to_path_buf());
+    let mut rows = FileRows::open(state, file, groups, max_parallelism)?;
+    let is_regrouped = rows.layout.max_parallelism() != max_parallelism;
+    let (of, state) = (uid.clone(), name.clone());
+    let batches = std::iter::from_fn(move || {
+        let batch = rows.next_batch().transpose()?;
+        let batch = batch.map(|batch| if is_regrouped { regroup(&batch, max_parallelism) } else { batch });
+        let failed =
+            |failure| ColdError::Read { uid: of.clone(), state: state.clone(), path: path.clone(), source: Arc::new(failure) };
+        Some(batch.map_err(failed))
+    });
+    databases.keep_fetched(&uid, &name, Box::new(batches));
+    Ok(())
 }
 
 /// The rows of a file, batch by batch.
-struct FileRows<'a> {
-    state: &'a RestoreState,
-    file: &'a ScratchFile,
+struct FileRows {
+    state: RestoreState,
+    file: ScratchFile,
     layout: Layout,
     wanted: WantedRows,
 }
 
-impl<'a> FileRows<'a> {
-    fn open(
-        state: &'a RestoreState,
-        file: &'a ScratchFile,
-        groups: KeyGroupRange,
-        max_parallelism: u32,
-    ) -> Result<Self, Failure> {
-        let damaged = |error: DecodeError| corrupt(state, error.to_string());
+impl FileRows {
+    fn open(state: RestoreState, file: ScratchFile, groups: KeyGroupRange, max_parallelism: u32) -> Result<Self, Failure> {
+        let damaged = |error: DecodeError| corrupt(&state, error.to_string());
         let length = file.length();
-        let trailer = read(state, file, length.saturating_sub(TRAILER_BYTES)..length)?;
-        let footer = read(state, file, footer_range(&trailer, length).map_err(damaged)?)?;
+        let trailer = read(&state, &file, length.saturating_sub(TRAILER_BYTES)..length)?;
+        let footer = read(&state, &file, footer_range(&trailer, length).map_err(damaged)?)?;
         let layout = Layout::read(&footer, length).map_err(damaged)?;
         let noted = state.max_parallelism.unwrap_or(max_parallelism);
         if layout.max_parallelism() != noted {
-            return Err(corrupt(state, format!("want key groups of {noted}, got {}", layout.max_parallelism())));
+            return Err(corrupt(&state, format!("want key groups of {noted}, got {}", layout.max_parallelism())));
         }
         let wanted = layout.rows_of(Some(nesting(groups, noted, max_parallelism))).map_err(damaged)?;
         Ok(Self { state, file, layout, wanted })
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, Failure> {
-        let damaged = |error: DecodeError| corrupt(self.state, error.to_string());
+        let damaged = |error: DecodeError| corrupt(&self.state, error.to_string());
         if let Some(batch) = self.wanted.missing() {
-            let bytes = read(self.state, self.file, self.layout.range(batch))?;
+            let bytes = read(&self.state, &self.file, self.layout.range(batch))?;
             self.wanted.put(batch, self.layout.decode(batch, bytes).map_err(damaged)?);
         }
         self.wanted.next_rows().map_err(damaged)

@@ -1,8 +1,9 @@
 //! The databases of one task: restored off its thread, opened on it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use arrow::record_batch::RecordBatch;
@@ -10,7 +11,7 @@ use levada_common::fault::{Failure, Faulty};
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
-use levada_state::cold::{ColdError, ColdStores, Opened};
+use levada_state::cold::{ColdError, ColdStores, Opened, Scan};
 
 use crate::database::{Database, database_path};
 use crate::directory::{TaskDirectory, WorkingDirectoryError, remove};
@@ -18,6 +19,22 @@ use crate::restore::{ReadDatabase, choose_base, copy, cut, expired_in_all};
 use crate::rows::put_rows;
 use crate::shared::Rocksdb;
 use crate::store::RocksdbStore;
+
+/// Rows that wait for their operator, by operator and state.
+#[derive(Default)]
+struct Fetched(Mutex<HashMap<(Uid, String), Vec<Scan>>>);
+
+impl Fetched {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Uid, String), Vec<Scan>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
+    }
+}
 
 /// The databases of one task, in a working directory that goes with the last of them.
 #[derive(Debug)]
@@ -28,6 +45,7 @@ pub struct TaskDatabases {
     key_groups: KeyGroupRange,
     waker: Waker,
     restored: Mutex<HashMap<Uid, Arc<Database>>>,
+    fetched: Fetched,
 }
 
 impl TaskDatabases {
@@ -41,7 +59,8 @@ impl TaskDatabases {
         waker: Waker,
     ) -> Result<Arc<Self>, WorkingDirectoryError> {
         let (shared, directory) = (Arc::clone(shared), shared.directory(parts)?);
-        Ok(Arc::new(Self { shared, directory, max_parallelism, key_groups, waker, restored: Mutex::default() }))
+        let (restored, fetched) = (Mutex::default(), Fetched::default());
+        Ok(Arc::new(Self { shared, directory, max_parallelism, key_groups, waker, restored, fetched }))
     }
 
     /// A folder on the same file system as the databases, to fetch a database of `uid` into: number `number` of them.
@@ -106,6 +125,11 @@ impl TaskDatabases {
         Ok(entries)
     }
 
+    /// Keeps rows of a state for the operator, which puts them into its database by itself.
+    pub fn keep_fetched(&self, uid: &Uid, state: &str, rows: Scan) {
+        self.fetched.lock().entry((uid.clone(), state.into())).or_default().push(rows);
+    }
+
     /// Opens the database that was fetched into `folder`, with the groups `had`, as the operator's, without what does not belong to it.
     fn open_cut(&self, uid: &Uid, folder: &Path, had: KeyGroupRange, names: &[String]) -> Result<Arc<Database>, ColdError> {
         let path = database_path(&self.directory.operator(uid));
@@ -131,7 +155,12 @@ impl ColdStores for TaskDatabases {
         Ok(Opened { store, share: self.shared.memory.overlays.share() })
     }
 
+    fn take_fetched(&self, uid: &Uid, state: &str) -> Vec<Scan> {
+        self.fetched.lock().remove(&(uid.clone(), state.into())).unwrap_or_default()
+    }
+
     fn unopened(&self) -> Option<Uid> {
-        self.restored.lock().unwrap_or_else(PoisonError::into_inner).keys().next().cloned()
+        let restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner).keys().next().cloned();
+        restored.or_else(|| self.fetched.lock().keys().next().map(|(uid, _)| uid.clone()))
     }
 }

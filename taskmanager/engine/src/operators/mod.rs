@@ -20,10 +20,7 @@ mod waiting;
 mod watermark;
 mod window;
 
-use std::sync::Arc;
-
 use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec, ProcessWindow};
-use levada_common::state_schema::StateSchema;
 
 use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
@@ -60,14 +57,9 @@ pub fn stands_on_heap(kind: &OperatorKind) -> bool {
     }
 }
 
-/// What such an operator's store has of a keyed state with this schema, which `keeps_in_store` says it keeps there: rows that wait
-/// stand in panes, of which the state itself knows nothing.
-pub fn stored_schema(kind: &OperatorKind, schema: &Arc<StateSchema>) -> Arc<StateSchema> {
-    if waits_in_panes(kind) { waiting::stored_schema(schema) } else { Arc::clone(schema) }
-}
-
-/// Whether rows of such an operator wait in panes of time: they are all its keyed state.
-fn waits_in_panes(kind: &OperatorKind) -> bool {
+/// Whether rows of such an operator wait in panes of time: they are all its keyed state. In its store they stand in panes, of which the
+/// state itself knows nothing.
+pub fn waits_in_panes(kind: &OperatorKind) -> bool {
     match kind {
         OperatorKind::Join(join) => {
             matches!(join.scope, JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. })

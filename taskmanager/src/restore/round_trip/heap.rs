@@ -1,6 +1,9 @@
-//! Operators that stand on the heap by now, though they had a database: they take what was in it as they take it from files.
+//! Operators that stand on the heap by now, though they had a database: they take what was in it as they take it from files. And rows
+//! in files whose places in a database only their operator knows.
 
+use levada_common::ids::Uid;
 use levada_common::plan::{BackendKind, FiringSpec, OperatorKind, OperatorSpec, WindowSpec};
+use levada_state::cold::ColdStores;
 
 use super::rig::{Place, Rig};
 use super::run::Feed;
@@ -46,4 +49,24 @@ async fn windows_of_a_function_that_begin_to_take_late_rows() {
     let window = process.window.as_mut().expect("it has windows");
     window.firing = Some(FiringSpec { early: None, lateness_ms: 300, late: None, accumulate: true });
     assert_as_from_files(before, after, 3).await;
+}
+
+/// Nothing is written for them before the operator opens, which puts each row into its pane.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_wait_are_written_once() {
+    let mut rig = Rig::new(BackendKind::Fs, Place::Files).await;
+    rig.operators = vec![windowed("rows", WHOLE, None, None)];
+    let state = rig.operators[0].state_names().swap_remove(0);
+    let mut run = rig.start(2, None).await.unwrap();
+    run.feed(&Feed::of(&[("a", 1, 10), ("b", 2, 11), ("c", 3, 12), ("a", 4, 13), ("c", 5, 14)], 20, 0));
+    let snapshot = rig.snapshot(&mut run, &[]).await;
+    drop(run);
+    rig.backend = BackendKind::Rocksdb;
+    let restored = rig.restored(1, &snapshot).await;
+    assert!(restored.states.values().flatten().all(|known| known.name != state), "rows came into memory");
+    let databases = restored.databases.unwrap();
+    assert_eq!(databases.unopened(), Some(Uid::new("rows")));
+    let fetched = databases.take_fetched(&Uid::new("rows"), &state);
+    assert_eq!(fetched.into_iter().flatten().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 5);
+    assert_eq!(databases.unopened(), None, "a database was made for them");
 }

@@ -10,6 +10,7 @@ use levada_state::cold::ColdStores;
 
 pub use super::super::shipping::{Place, Snapshot};
 
+use super::super::Restored;
 use super::super::shipping::Shipping;
 use super::run::{Feed, MAX_PARALLELISM, Run};
 use super::specs::specs;
@@ -58,6 +59,15 @@ impl Rig {
             run.open(restored.states, cold.as_ref());
         }
         Ok(run)
+    }
+
+    /// What the first task of a job of this width is restored with.
+    pub async fn restored(&mut self, parallelism: u32, from: &Snapshot) -> Restored {
+        self.attempts += 1;
+        let (attempt, plan, task) = (attempt(self.attempts), self.plan(parallelism), TaskId::new(VERTEX, 0));
+        let restorer = self.shipping.restorer(&plan, attempt);
+        let states = assign(&plan, &from.metadata).unwrap().remove(&task).unwrap_or_default().states;
+        self.shipping.restore(&restorer, task, states, &from.directory).await.unwrap()
     }
 
     /// Takes a snapshot of every task, which goes out while `meanwhile` comes.

@@ -71,6 +71,12 @@ pub trait ColdStores: Send + Sync + Debug {
     /// Contract: once for each operator.
     fn open(&self, uid: &Uid) -> Result<Opened, ColdError>;
 
+    /// Rows of a state of an operator that were restored and are not in its store yet, since only the operator knows where they belong
+    /// there: in the open format with their key groups, file by file. Once.
+    fn take_fetched(&self, _uid: &Uid, _state: &str) -> Vec<Scan> {
+        Vec::new()
+    }
+
     /// An operator for which something was restored and that has not opened its store: what was restored would be lost.
     fn unopened(&self) -> Option<Uid> {
         None

@@ -59,6 +59,10 @@ impl ColdStores for SharedStores {
         Ok(Opened { store: Box::new(end), share })
     }
 
+    fn take_fetched(&self, uid: &Uid, state: &str) -> Vec<Scan> {
+        self.stores.take_fetched(uid, state)
+    }
+
     fn unopened(&self) -> Option<Uid> {
         self.stores.unopened()
     }

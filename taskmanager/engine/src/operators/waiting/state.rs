@@ -65,14 +65,26 @@ pub(in crate::operators) fn read(
             return Err(refuse(format!("the rows of this operator are in {}", names.join(" and "))));
         };
         for batch in &state.batches {
-            let batch = in_groups(batch, key_groups).map_err(refuse)?;
-            if batch.num_rows() > 0 {
-                read.rows.push(rows_of(sides, at, &batch).map_err(refuse)?);
-            }
+            read.rows.extend(read_batch(uid, sides, key_groups, (at, batch))?);
         }
     }
     read.rows.sort_by_key(|rows| rows.side);
     Ok(read)
+}
+
+/// Likewise of one batch of the side at this place; nothing where it has none of these key groups.
+pub(in crate::operators) fn read_batch(
+    uid: &Uid,
+    sides: &[Side],
+    key_groups: KeyGroupRange,
+    (at, batch): (usize, &RecordBatch),
+) -> Result<Option<RestoredRows>, EngineError> {
+    let refuse = |reason: String| EngineError::Restore { uid: uid.clone(), state: sides[at].state.name.clone(), reason };
+    let batch = in_groups(batch, key_groups).map_err(refuse)?;
+    if batch.num_rows() == 0 {
+        return Ok(None);
+    }
+    rows_of(sides, at, &batch).map(Some).map_err(refuse)
 }
 
 /// A restored batch of the side at this place, in the order of the input's columns.

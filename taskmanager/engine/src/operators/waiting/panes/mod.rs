@@ -34,7 +34,7 @@ use store::PanesStore;
 use touched::Touched;
 
 pub(in crate::operators) use reading::{ReadRows, Reading};
-pub(in crate::operators) use store::{StoredRows, stored_schema};
+pub(in crate::operators) use store::StoredRows;
 
 /// The rows of one side in one pane, as whoever has them wait keeps them.
 pub(in crate::operators) trait Waiting: Sized {

@@ -1,7 +1,8 @@
 //! What was in the snapshot that the task starts from: rows that are taken in, and rows that are in the store already.
 //!
-//! Those that the store has in panes of the operator's stay where they are. Others came out of files, which know no panes, or out of
-//! a job with other windows: they are read once, in bounded pieces, and put into panes like rows that come, before the first one does.
+//! Those that the store has in panes of the operator's stay where they are. Others come out of files, which know no panes, or are there
+//! from a job with other windows: they are read once, in bounded pieces, and put into panes like rows that come, before the first one
+//! does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -76,6 +77,16 @@ impl<W: Waiting> Panes<W> {
         for rows in read.rows {
             take(self, RestoredBatch { side: rows.side, batch: rows.batch, marks: rows.marks })?;
             self.settle(owner)?;
+        }
+        for (at, side) in owner.sides().iter().enumerate() {
+            let fetched = context.cold.iter().flat_map(|stores| stores.take_fetched(owner.uid(), &side.state.name));
+            for batch in fetched.flatten() {
+                let batch = batch.map_err(|source| failed(owner.uid(), source))?;
+                let read = waiting::read_batch(owner.uid(), owner.sides(), context.key_groups, (at, &batch))?;
+                let Some(rows) = read else { continue };
+                take(self, RestoredBatch { side: at, batch: rows.batch, marks: rows.marks })?;
+                self.settle(owner)?;
+            }
         }
         while let Some(rows) = self.next_unplaced(owner)? {
             take(self, rows)?;

@@ -149,7 +149,7 @@ impl PanesStore {
 }
 
 /// What a store has of rows that wait: it knows the pane of each.
-pub(in crate::operators) fn stored_schema(schema: &StateSchema) -> Arc<StateSchema> {
+fn stored_schema(schema: &StateSchema) -> Arc<StateSchema> {
     Arc::new(StateSchema { windowed: true, ..schema.clone() })
 }
 
