@@ -11,7 +11,9 @@ use arrow::util::display::array_value_to_string;
 use levada_common::aggregate_state::state_columns;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::Uid;
-use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, CountedValues, DistinctSpec, OperatorSpec, WindowSpec};
+use levada_common::plan::{
+    AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, CountedValues, DistinctSpec, OperatorSpec, WindowSpec,
+};
 use levada_common::state_schema::StateSchema;
 use levada_common::types::Column;
 use levada_state::format::KEY_PREFIX;
@@ -55,6 +57,8 @@ pub(super) struct Shape {
     state_name: Option<String>,
     /// What the state holds.
     pub(super) state: Arc<StateSchema>,
+    /// Whether a call goes by the order in which rows come.
+    pub(super) goes_by_order: bool,
     /// What makes the state smaller where memory is short.
     pub(super) remedy: &'static str,
     /// What a library could not give out.
@@ -112,6 +116,7 @@ impl Shape {
             pieces,
             state_name: aggregate.state_name().map(String::from),
             state: Arc::new(aggregate.state_schema(&spec.input)),
+            goes_by_order: kept.calls.iter().any(goes_by_order),
             remedy: remedy(&aggregate.window),
             failure,
             sets,
@@ -158,6 +163,7 @@ impl Shape {
             windows,
             grid,
             is_windowed,
+            goes_by_order: false,
             remedy: "use DISTINCT, min and max over columns of fewer values",
             failure: ReadFailure::default(),
             sets: None,
@@ -297,6 +303,11 @@ impl Shape {
 /// Whether windows are of rows, do not overlap, and have no values that are told apart.
 fn is_whole_count(aggregate: &AggregateSpec) -> bool {
     matches!(aggregate.window, WindowSpec::Count { size, slide } if slide >= size) && aggregate.distinct.is_empty()
+}
+
+/// Whether it matters to a call in which order rows come.
+fn goes_by_order(call: &AggregateCall) -> bool {
+    matches!(call.function, AggregateFunction::First | AggregateFunction::Last | AggregateFunction::Library)
 }
 
 /// What makes an aggregation's state smaller.

@@ -194,6 +194,15 @@ impl Collapse {
         self.order.sort_by_key(|part| (parts[*part as usize].key, parts[*part as usize].start));
     }
 
+    /// Makes each of these parts one with another, which came before it: it has no rows of its own then.
+    pub(super) fn unite(&mut self, shape: &Shape, parts: &[(u32, u32)], rows: &SessionRows) -> Result<(), EngineError> {
+        let mut of_part: Vec<u32> = (0..self.parts.len() as u32).collect();
+        parts.iter().for_each(|(part, into)| of_part[*part as usize] = *into);
+        self.ids.iter_mut().for_each(|id| *id = of_part[*id as usize]);
+        self.set.clear();
+        self.take_in(shape, &rows.inputs)
+    }
+
     fn take_in(&mut self, shape: &Shape, inputs: &[ArrayRef]) -> Result<(), EngineError> {
         self.set.resize(self.parts.len());
         let (keys, parts) = (&self.keys, &self.parts);

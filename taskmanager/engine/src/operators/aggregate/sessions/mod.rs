@@ -142,7 +142,7 @@ impl Operator for Sessions {
         for (at, is_over) in rows.steps(self.clock.watermark()) {
             let rows = rows.slice(at.clone());
             self.collapse.take(&self.shape, &rows)?;
-            if self.open.join(&self.shape, (&self.collapse, &rows.values), !is_over)? > 0 {
+            if self.open.join(&self.shape, (&mut self.collapse, &rows), !is_over)? > 0 {
                 let late = Split::Run { start: at.start, rows: at.len() };
                 self.late.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
             }

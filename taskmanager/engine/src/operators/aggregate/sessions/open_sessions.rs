@@ -21,6 +21,7 @@ use super::super::shape::Shape;
 use super::super::value_sets::{Owner, ValueSets};
 use super::collapse::{Collapse, Part};
 use super::ends::Ends;
+use super::rows::SessionRows;
 use super::saving::{Saving, Stored};
 use super::store::SessionStore;
 use crate::aggregate::{AggregateSet, CallOverflow, Groups};
@@ -132,11 +133,11 @@ impl OpenSessions {
     }
 
     /// Joins the batch's parts to the sessions that they touch; parts that touch none open one, or, where `opens` is false, are
-    /// left out. Answers how many were. `values` are the columns of the batch's rows whose values are told apart.
+    /// left out. Answers how many were. `rows` are those of the batch.
     pub(super) fn join(
         &mut self,
         shape: &Shape,
-        (batch, values): (&Collapse, &[ArrayRef]),
+        (batch, rows): (&mut Collapse, &SessionRows),
         opens: bool,
     ) -> Result<u64, EngineError> {
         let mut keys = std::mem::take(&mut self.ids);
@@ -151,9 +152,31 @@ impl OpenSessions {
         self.ids = keys;
         self.send_unsaved(shape)?;
         self.take_back();
+        self.unite_parts(shape, batch, rows)?;
         self.move_states(shape, batch)?;
-        self.tell_apart(shape, batch, values)?;
+        self.tell_apart(shape, batch, &rows.values)?;
         Ok(left_out)
+    }
+
+    /// Makes parts that came to be in the same session one, where a call goes by the order in which rows come: theirs may have come in
+    /// turns.
+    fn unite_parts(&mut self, shape: &Shape, batch: &mut Collapse, rows: &SessionRows) -> Result<(), EngineError> {
+        // The parts of a session stand next to each other, as those of a key do by start.
+        let (sessions, parts) = &self.moves.joined;
+        if !shape.goes_by_order || sessions.windows(2).all(|pair| pair[0] != pair[1]) {
+            return Ok(());
+        }
+        let (mut joined, mut united, mut rest) = (<(Vec<u32>, Vec<u32>)>::default(), Vec::new(), parts.as_slice());
+        for run in sessions.chunk_by(|one, other| one == other) {
+            let (of_session, others) = rest.split_at(run.len());
+            let first = *of_session.iter().min().expect("a run has a part");
+            united.extend(of_session.iter().filter(|part| **part != first).map(|part| (*part, first)));
+            joined.0.push(run[0]);
+            joined.1.push(first);
+            rest = others;
+        }
+        self.moves.joined = joined;
+        batch.unite(shape, &united, rows)
     }
 
     /// Appends the sessions that end at `time` or before to `due`, in order of end and start.

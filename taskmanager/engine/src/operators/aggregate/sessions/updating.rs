@@ -177,7 +177,7 @@ impl Operator for UpdatingSessions {
         for (at, is_closed) in rows.steps(self.closed()) {
             let rows = rows.slice(at.clone());
             self.collapse.take(&self.shape, &rows)?;
-            if self.open.join(&self.shape, (&self.collapse, &rows.values), !is_closed)? > 0 {
+            if self.open.join(&self.shape, (&mut self.collapse, &rows), !is_closed)? > 0 {
                 let late = Split::Run { start: at.start, rows: at.len() };
                 self.late_rows.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
             }
