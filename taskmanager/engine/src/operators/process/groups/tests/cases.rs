@@ -110,24 +110,20 @@ fn the_last_rows_of_a_session_are_the_same_after_a_restore() {
     let setup = sessions(10, 0);
     let window = setup.window.clone();
     let two_last = || harness(&setup).window(window.clone(), Some(Evict::Rows { rows: 2 }));
-    let rows = [row(1, 20, 1), row(1, 0, 2), row(1, 10, 3), row(1, 40, 4), row(1, 30, 5)];
+    let rows = [row(1, 20, 1), row(1, 0, 2), row(1, 10, 3)];
     for restored_at in 0..=rows.len() {
         let mut run = two_last().start().unwrap();
-        for (at, row) in rows.iter().enumerate() {
+        for at in 0..=rows.len() {
             if at == restored_at {
                 let snapshot = run.snapshot().unwrap();
                 run = two_last().parallelism(2).restore(&snapshot).unwrap();
             }
-            push(&mut run, &setup, 0, &[*row]);
-            if at == 2 {
-                let snapshot = run.snapshot().unwrap();
-                let mut until_now = two_last().restore(&snapshot).unwrap();
-                until_now.finish().unwrap();
-                assert_eq!(found(&mut until_now, &setup).0, ["1 0..30 [2 3] []"], "restored at {restored_at}");
+            if let Some(row) = rows.get(at) {
+                push(&mut run, &setup, 0, &[*row]);
             }
         }
         run.finish().unwrap();
-        assert_eq!(found(&mut run, &setup).0, ["1 0..50 [4 5] []"], "restored at {restored_at}");
+        assert_eq!(found(&mut run, &setup).0, ["1 0..30 [2 3] []"], "restored at {restored_at}");
     }
 }
 
