@@ -67,10 +67,13 @@ impl Windows {
 
 impl Operator for Windows {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.clock.restore(&self.shape.uid, &mut restored)?;
+        self.clock.restore(&self.shape.uid, context.key_groups, &mut restored)?;
         self.panes.open(&self.shape, context, &restored)?;
-        // What a job that took late rows in had kept of windows that are over: their results were given.
-        while let Some(pane) = self.panes.pop_fired(&self.shape, self.clock.watermark())? {
+        // What a job that took late rows in had kept of windows that are over: their results were given. By processing time none was
+        // that is here: another subtask's clock had come further.
+        while !self.clock.is_processing()
+            && let Some(pane) = self.panes.pop_fired(&self.shape, self.clock.watermark())?
+        {
             self.emission.push(pane);
             while self.emission.next(&self.shape, &mut self.panes, context.batch_rows_max, result_columns)?.is_some() {}
         }

@@ -2,14 +2,17 @@
 //!
 //! Invariants: what has fired stays fired, over a restore too; and so processing time goes on from where a snapshot saw it. Where the
 //! clock of another machine is behind that, windows go at half its pace until it has come there: none waits for longer than twice
-//! its length, and none fires twice.
+//! its length, and none fires twice. What one subtask had given and another had not is known by the key groups of each.
 
 use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
 use levada_common::plan::WindowTime;
-use levada_common::planned_state::{PROCESSING_TIME, WATERMARK};
+use levada_common::planned_state::WATERMARK;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
+use super::Window;
+use super::reached::Reached;
 use crate::error::EngineError;
 use crate::operator::RestoredState;
 use crate::operators::event_time::{restored_time, time_part};
@@ -20,13 +23,17 @@ pub(in crate::operators) enum WindowClock {
     /// Event time: the watermark.
     Event(i64),
     /// Processing time.
-    Processing(ProcessingTime),
+    Processing(Box<ProcessingTime>),
 }
 
 /// Processing time, as windows see it. Milliseconds since 1970.
 #[derive(Debug)]
 pub(in crate::operators) struct ProcessingTime {
-    /// Where it was in the snapshot; the least where there was none.
+    /// The key groups of which windows are.
+    key_groups: KeyGroupRange,
+    /// Where it was in the snapshot, by subtask.
+    reached: Reached,
+    /// Where the furthest was; the least where there was none.
     restored: i64,
     /// What the clock showed first.
     since: Option<i64>,
@@ -37,30 +44,58 @@ impl WindowClock {
     /// At a first start; `restore` follows.
     pub(in crate::operators) fn new(time: &WindowTime) -> Self {
         match time.processing {
-            true => Self::Processing(ProcessingTime { restored: i64::MIN, since: None, now: i64::MIN }),
+            true => {
+                Self::Processing(Box::new(ProcessingTime::new(Reached::default(), KeyGroupRange { start: 0, end: u16::MAX })))
+            }
             false => Self::Event(i64::MIN),
         }
     }
 
-    /// Takes how far time had come out of `restored`.
+    /// Takes how far time had come out of `restored`, in an operator with these key groups.
     ///
     /// Errors: `Restore` where that is no time.
-    pub(in crate::operators) fn restore(&mut self, uid: &Uid, restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
+    pub(in crate::operators) fn restore(
+        &mut self,
+        uid: &Uid,
+        key_groups: KeyGroupRange,
+        restored: &mut Vec<RestoredState>,
+    ) -> Result<(), EngineError> {
         match self {
             Self::Event(watermark) => *watermark = restored_time(uid, WATERMARK, restored)?,
-            Self::Processing(time) => {
-                time.restored = restored_time(uid, PROCESSING_TIME, restored)?;
-                time.now = time.restored;
-            }
+            Self::Processing(time) => **time = ProcessingTime::new(Reached::read(uid, restored)?, key_groups),
         }
         Ok(())
+    }
+
+    /// After a restore: the watermark at which every window that is due has been given, whoever's keys it has.
+    pub(in crate::operators) fn all_given(&self) -> i64 {
+        match self {
+            Self::Event(watermark) => *watermark,
+            Self::Processing(time) => time.reached.earliest(time.key_groups).saturating_sub(1),
+        }
+    }
+
+    /// Whether this window was given of some keys in the snapshot, of which it must not be given again.
+    pub(in crate::operators) fn was_given(&self, window: Window) -> bool {
+        match self {
+            Self::Event(_) => false,
+            Self::Processing(time) => time.reached.has_given(window),
+        }
+    }
+
+    /// Whether it was given of the keys of this group.
+    pub(in crate::operators) fn was_given_to(&self, group: u16, window: Window) -> bool {
+        match self {
+            Self::Event(_) => false,
+            Self::Processing(time) => time.reached.has_given_to(group, window),
+        }
     }
 
     /// How far time has come, for a snapshot.
     pub(in crate::operators) fn parts(&self, uid: &Uid) -> Vec<StatePart> {
         match self {
             Self::Event(watermark) => time_part(uid, WATERMARK, *watermark),
-            Self::Processing(time) => time_part(uid, PROCESSING_TIME, time.now),
+            Self::Processing(time) => Reached::part(uid, time.key_groups, time.now),
         }
     }
 
@@ -119,6 +154,11 @@ impl WindowClock {
 }
 
 impl ProcessingTime {
+    fn new(reached: Reached, key_groups: KeyGroupRange) -> Self {
+        let restored = reached.latest();
+        Self { key_groups, reached, restored, since: None, now: restored }
+    }
+
     fn tick(&mut self, time_ms: i64) {
         let since = *self.since.get_or_insert(time_ms);
         let behind = self.restored.saturating_add(time_ms.saturating_sub(since) / 2);
@@ -143,7 +183,7 @@ mod tests {
     use super::*;
 
     fn restored(at: i64) -> ProcessingTime {
-        ProcessingTime { restored: at, since: None, now: at }
+        ProcessingTime { restored: at, now: at, ..ProcessingTime::new(Reached::default(), KeyGroupRange { start: 0, end: 1 }) }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod clock;
 mod grid;
+mod reached;
 mod source;
 mod split;
 

@@ -12,8 +12,11 @@ mod stacks;
 
 use std::sync::Arc;
 
+use arrow::array::ArrayRef;
+use arrow::compute::filter_record_batch;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
+use levada_common::keys::key_groups_of_rows;
 use levada_common::plan::WindowTime;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
@@ -122,6 +125,17 @@ impl Slices {
         }
     }
 
+    /// Of rows with these keys those of which the window was not given before a restore.
+    fn not_given(&self, window: Window, keys: &[ArrayRef], rows: RecordBatch) -> Result<RecordBatch, EngineError> {
+        if !self.clock.was_given(window) {
+            return Ok(rows);
+        }
+        let mut groups = Vec::new();
+        key_groups_of_rows(keys, rows.num_rows(), self.context().max_parallelism, &mut groups);
+        let is_new = groups.into_iter().map(|group| Some(!self.clock.was_given_to(group, window))).collect();
+        filter_record_batch(&rows, &is_new).map_err(|source| self.shape.kernel(source))
+    }
+
     /// The window is out: slices that no other window has are dropped.
     fn end_window(&mut self, window: Window) -> Result<(), EngineError> {
         self.fired = window.end.saturating_sub(1);
@@ -187,8 +201,8 @@ impl Slices {
 
 impl Operator for Slices {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.clock.restore(&self.shape.uid, &mut restored)?;
-        self.fired = self.clock.watermark();
+        self.clock.restore(&self.shape.uid, context.key_groups, &mut restored)?;
+        self.fired = self.clock.all_given();
         self.panes.open(&self.shape, context, &restored)?;
         self.check_grid()?;
         // A snapshot of a store may have slices of which it had not deleted everything.
@@ -228,9 +242,10 @@ impl Operator for Slices {
             let Some(Outgoing { window, mut made }) = self.outgoing.take() else { break };
             match self.merged_rows(&mut made, rows_max - rows)? {
                 Some(merged) => {
-                    let bounds = window.result_columns(merged.rows);
-                    parts.push(self.shape.output(merged.keys.into_iter().chain(bounds).chain(merged.results).collect())?);
-                    rows += merged.rows;
+                    let columns = merged.keys.iter().cloned().chain(window.result_columns(merged.rows)).chain(merged.results);
+                    let part = self.not_given(window, &merged.keys, self.shape.output(columns.collect())?)?;
+                    rows += part.num_rows();
+                    parts.extend(Some(part).filter(|part| part.num_rows() > 0));
                     self.outgoing = Some(Outgoing { window, made });
                 }
                 None => self.end_window(window)?,

@@ -63,11 +63,18 @@ fn naive_sessions(timed: &[(i64, Vec<Row>)], gap: i64) -> Vec<String> {
 fn expected(timed: &[(i64, Vec<Row>)], window: &WindowSpec) -> Vec<String> {
     match window {
         WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } } => naive_sessions(timed, *gap_ms),
+        _ => naive(&as_event_time(timed), |time| windows_of_any(window, time), true).0,
+    }
+}
+
+/// The windows that a time is in, of windows that overlap or do not.
+fn windows_of_any(window: &WindowSpec, time: i64) -> Vec<(i64, i64)> {
+    match window {
         WindowSpec::Tumbling { size_ms, .. } => {
-            let start = |time: i64| time.div_euclid(*size_ms) * size_ms;
-            naive(&as_event_time(timed), |time| vec![(start(time), start(time) + size_ms)], true).0
+            let start = time.div_euclid(*size_ms) * size_ms;
+            vec![(start, start + size_ms)]
         }
-        _ => naive(&as_event_time(timed), |time| windows_of(window, time), true).0,
+        _ => windows_of(window, time),
     }
 }
 
@@ -136,6 +143,49 @@ proptest! {
         }
         let all: Vec<_> = timeline(&before, &first).into_iter().chain(timeline(&after, &second)).collect();
         prop_assert_eq!(sorted(rows), sorted(expected(&all, &window)), "{:?}", window);
+    }
+
+    /// A barrier comes to each subtask at a moment of its own, so that one may have given a window that another one has not.
+    #[test]
+    fn subtasks_whose_barriers_are_apart_lose_nothing_and_repeat_nothing(
+        before in timed(),
+        after in timed(),
+        window in windows(),
+        apart in prop::collection::vec(0i64..20, 1..4),
+        skew in 0i64..60,
+        parallelism in 1u32..4,
+    ) {
+        let aggregate = by_clock(window.clone());
+        let (mut rows, mut restored, mut all, mut reached) = (Vec::new(), Vec::new(), Vec::new(), i64::MIN);
+        for (subtask, late) in apart.iter().enumerate() {
+            let range = KeyGroupRange::of_subtask(subtask as u32, apart.len() as u32, MAX_PARALLELISM);
+            let moments = moments(&before, *late, None);
+            reached = reached.max(moments.last().expect("there is a step").0);
+            let mut part = Rig::restored(&aggregate, Vec::new(), range);
+            run(&mut part, &before, &moments, range);
+            rows.extend(part.take_rows());
+            let parts = part.barrier(1);
+            restored.extend(store(parts, || part.background()));
+            all.extend(timeline(&before, &moments).into_iter().map(|(now, rows)| (now, in_range(&rows, range))));
+        }
+        let second = moments(&after, reached + skew, Some(reached));
+        for subtask in 0..parallelism {
+            let range = KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
+            let mut part = Rig::restored(&aggregate, restored.clone(), range);
+            run(&mut part, &after, &second, range);
+            part.finish();
+            rows.extend(part.take_rows());
+        }
+        all.extend(timeline(&after, &second));
+        // Of each key the rows are in their order.
+        let expected = match &window {
+            WindowSpec::Session { .. } => expected(&all, &window),
+            _ => {
+                let steps: Vec<Step> = as_event_time(&all).into_iter().filter(|step| matches!(step, Step::Rows(_))).collect();
+                naive(&steps, |time| windows_of_any(&window, time), true).0
+            }
+        };
+        prop_assert_eq!(sorted(rows), sorted(expected), "{:?}", window);
     }
 
     #[test]

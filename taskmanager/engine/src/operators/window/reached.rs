@@ -1,0 +1,96 @@
+//! How far processing time had come in each subtask of a snapshot. A barrier comes to each at its own moment, so a window may have
+//! been given by one and not by another: whose keys they were says by which.
+
+use levada_common::checkpoint::StateKind;
+use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
+use levada_common::planned_state::PROCESSING_TIME;
+use levada_state::snapshot::StatePart;
+
+use super::Window;
+use crate::error::EngineError;
+use crate::operator::RestoredState;
+use crate::task::entries;
+
+/// What stands between a time and the key groups of the subtask that it is of.
+const OF: &str = " of ";
+
+/// The times of the subtasks, with their key groups. Milliseconds since 1970.
+#[derive(Debug, Default)]
+pub(super) struct Reached(Vec<(KeyGroupRange, i64)>);
+
+impl Reached {
+    /// Taken out of `restored`.
+    ///
+    /// Errors: `Restore` where it is no such time.
+    pub(super) fn read(uid: &Uid, restored: &mut Vec<RestoredState>) -> Result<Self, EngineError> {
+        let found: Vec<RestoredState> = restored.extract_if(.., |state| state.name == PROCESSING_TIME).collect();
+        let refuse = |entry: &str| EngineError::Restore {
+            uid: uid.clone(),
+            state: PROCESSING_TIME.into(),
+            reason: format!("\"{entry}\" is not a whole number{OF}key groups"),
+        };
+        let read = |entry: String| parse(&entry).ok_or_else(|| refuse(&entry));
+        Ok(Self(entries::read(uid, PROCESSING_TIME, &found)?.into_iter().map(read).collect::<Result<_, _>>()?))
+    }
+
+    /// The time of a subtask with these key groups, for a snapshot.
+    pub(super) fn part(uid: &Uid, groups: KeyGroupRange, time: i64) -> Vec<StatePart> {
+        let entry = format!("{time}{OF}{}-{}", groups.start, groups.end);
+        entries::part_of(uid, PROCESSING_TIME, StateKind::OperatorUnion, vec![entry])
+    }
+
+    /// How far the furthest had come; the least where there was none.
+    pub(super) fn latest(&self) -> i64 {
+        self.0.iter().map(|(_, time)| *time).max().unwrap_or(i64::MIN)
+    }
+
+    /// How far all of these key groups had come.
+    pub(super) fn earliest(&self, groups: KeyGroupRange) -> i64 {
+        let of_these = self.0.iter().filter(|(of, _)| of.intersects(groups)).map(|(_, time)| *time);
+        of_these.min().unwrap_or_else(|| self.latest())
+    }
+
+    /// Whether a subtask had come to the window's end.
+    pub(super) fn has_given(&self, window: Window) -> bool {
+        self.0.iter().any(|(_, time)| window.has_fired(time.saturating_sub(1)))
+    }
+
+    /// Whether the subtask with this key group had.
+    pub(super) fn has_given_to(&self, group: u16, window: Window) -> bool {
+        self.0.iter().any(|(of, time)| of.contains(group) && window.has_fired(time.saturating_sub(1)))
+    }
+}
+
+/// A time, and whose it is: where that is not said, everyone's.
+fn parse(entry: &str) -> Option<(KeyGroupRange, i64)> {
+    let Some((time, groups)) = entry.split_once(OF) else {
+        return Some((KeyGroupRange { start: 0, end: u16::MAX }, entry.parse().ok()?));
+    };
+    let (start, end) = groups.split_once('-')?;
+    Some((KeyGroupRange { start: start.parse().ok()?, end: end.parse().ok()? }, time.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_group_has_the_time_of_its_subtask() {
+        let groups = |start, end| KeyGroupRange { start, end };
+        let reached = Reached(["9 of 0-7", "12 of 8-15"].map(|entry| parse(entry).unwrap()).into());
+        assert_eq!(reached.latest(), 12);
+        assert_eq!([groups(0, 7), groups(8, 15), groups(7, 8)].map(|groups| reached.earliest(groups)), [9, 12, 9]);
+        let window = Window { start: 0, end: 10 };
+        assert!(reached.has_given(window) && !reached.has_given(Window { start: 10, end: 20 }));
+        assert_eq!([0, 7, 8, 15].map(|group| reached.has_given_to(group, window)), [false, false, true, true]);
+    }
+
+    #[test]
+    fn what_was_saved_without_key_groups_is_of_all() {
+        let reached = Reached(vec![parse("-3").unwrap()]);
+        assert_eq!((reached.latest(), reached.earliest(KeyGroupRange { start: 3, end: 5 })), (-3, -3));
+        assert_eq!(["", "x", "3 of 4", "3 of 4-x"].map(parse), [None; 4]);
+        assert_eq!(Reached::default().earliest(KeyGroupRange { start: 0, end: 1 }), i64::MIN);
+    }
+}
