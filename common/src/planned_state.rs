@@ -133,7 +133,8 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Aggregate(spec) => of_aggregate(spec, operator),
         OperatorKind::Process(spec) if spec.window.is_some() => {
             let states = spec.window_states(&operator.input).into_iter().chain(spec.window_key_states());
-            states.map(|state| (state.name, state.kind, state.schema)).chain(of_waiting()).collect()
+            let by_clock = spec.window.as_ref().is_some_and(|window| window.time.processing);
+            states.map(|state| (state.name, state.kind, state.schema)).chain(of_waiting(by_clock)).collect()
         }
         OperatorKind::Process(spec) => {
             let watermark = (ProcessSpec::WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());
@@ -157,15 +158,16 @@ fn of_join(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, 
     });
     match spec.scope {
         JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => {
-            [left, right].into_iter().chain(of_waiting()).collect()
+            [left, right].into_iter().chain(of_waiting(spec.is_by_clock())).collect()
         }
         JoinScope::Standing { .. } | JoinScope::Lookup { .. } => vec![left, right],
     }
 }
 
-/// What an operator has beside rows that wait.
-fn of_waiting() -> [(String, StateKind, StateSchema); 2] {
-    [WATERMARK, ROW_NUMBERS].map(|name| (name.into(), StateKind::OperatorUnion, StateSchema::default()))
+/// What an operator has beside rows that wait, `by_clock` for processing time.
+fn of_waiting(by_clock: bool) -> [(String, StateKind, StateSchema); 2] {
+    let time = if by_clock { PROCESSING_TIME } else { WATERMARK };
+    [time, ROW_NUMBERS].map(|name| (name.into(), StateKind::OperatorUnion, StateSchema::default()))
 }
 
 fn of_lookup(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)> {

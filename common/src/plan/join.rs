@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::WindowTime;
 use crate::checkpoint::StateKind;
 use crate::state_schema::{Stamps, StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
@@ -107,15 +108,15 @@ impl JoinSide {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JoinScope {
-    /// Both are in one tumbling window of their event times; they meet when it fires.
+    /// Both are in one tumbling window, of their event times or of when they come in; they meet when it fires.
     Tumbling {
         /// Length in milliseconds, at least 1.
         size_ms: i64,
         /// Shift in milliseconds, 0 ≤ offset < size.
         offset_ms: i64,
-        /// The zone in which windows begin; `None` = UTC. As of `WindowTime`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        time_zone: Option<String>,
+        /// What time it is of.
+        #[serde(flatten)]
+        time: WindowTime,
     },
     /// Both have one window in their columns `window_start` and `window_end`; they meet when it fires.
     Same,
@@ -224,11 +225,22 @@ impl JoinSpec {
         }
     }
 
-    /// The columns of a side that are kept, in their order, without `_op`, where `input` is what that side carries.
+    /// Whether rows meet in windows of processing time: of when they come in.
+    pub fn is_by_clock(&self) -> bool {
+        matches!(&self.scope, JoinScope::Tumbling { time, .. } if time.processing)
+    }
+
+    /// The columns of a side that are kept, in their order, without `_op`, where `input` is what that side carries. In windows of
+    /// processing time they are followed by one that says when a row came in, which is their time then.
     pub fn kept(&self, side: JoinSide, input: &StreamSchema) -> StreamSchema {
         let read = self.reads(side, input.event_time.as_ref());
-        let columns = input.columns.iter().filter(|column| read.contains(&column.name)).cloned().collect();
-        StreamSchema { columns, event_time: input.event_time.clone().filter(|time| read.contains(time)), changelog: false }
+        let columns = input.columns.iter().filter(|column| read.contains(&column.name)).cloned();
+        if self.is_by_clock() {
+            let columns = columns.chain([WindowTime::arrived()]).collect();
+            return StreamSchema { columns, event_time: Some(WindowTime::ARRIVED.into()), changelog: false };
+        }
+        let event_time = input.event_time.clone().filter(|time| read.contains(time));
+        StreamSchema { columns: columns.collect(), event_time, changelog: false }
     }
 
     /// The rows of a side that wait or stand, where `input` is what that side carries.
@@ -272,6 +284,7 @@ impl JoinSpec {
             _ => None,
         }));
         match self.scope {
+            JoinScope::Tumbling { .. } if self.is_by_clock() => {}
             JoinScope::Tumbling { .. } | JoinScope::Within { .. } => read.extend(event_time.cloned()),
             JoinScope::Same => read.extend(["window_start".into(), "window_end".into()]),
             JoinScope::Standing { .. } => read.extend(self.unique(side).into_iter().flatten().cloned()),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FiringSpec, WindowSpec};
+use super::{FiringSpec, WindowSpec, WindowTime};
 use crate::checkpoint::StateKind;
 use crate::declaration::Options;
 use crate::function::FunctionDeclaration;
@@ -44,6 +44,9 @@ pub struct SecondInput {
 pub struct ProcessWindow {
     /// Tumbling, sliding or cumulating ones, sessions, or the input's own.
     pub window: WindowSpec,
+    /// What time they are of.
+    #[serde(default, skip_serializing_if = "WindowTime::is_default")]
+    pub time: WindowTime,
     /// Which rows of a group the function does not get.
     pub evict: Option<Evict>,
     /// When a window of a key gives its rows beside the time at which it is over, and how long late rows are taken in.
@@ -67,9 +70,9 @@ pub struct WindowPart {
 }
 
 impl ProcessWindow {
-    /// These windows, each of which gives its rows once.
+    /// These windows of event time, each of which gives its rows once.
     pub fn once(window: WindowSpec, evict: Option<Evict>) -> Self {
-        Self { window, evict, firing: None, trigger: None, evictor: None }
+        Self { window, time: WindowTime::default(), evict, firing: None, trigger: None, evictor: None }
     }
 
     /// Whether each key of a window gives its rows by itself, so that rows are kept by key and window: in sessions, with a trigger, with
@@ -105,7 +108,7 @@ pub enum Evict {
         /// At most so many, at least 1.
         rows: u32,
     },
-    /// Those whose event time is less than so much before the last one's.
+    /// Those whose time, the one that windows go by, is less than so much before the last one's.
     Time {
         /// Milliseconds, at least 1.
         ms: i64,
@@ -117,15 +120,17 @@ impl ProcessSpec {
     pub const WINDOW_ROWS: [&str; 2] = ["rows", "second_rows"];
 
     /// What of each input waits for its window, where `input` is what the first one carries: keys, what the function takes, and
-    /// what rows are put into windows by. With the names of the keys.
+    /// what rows are put into windows by. In windows of processing time that is a column behind the others, of when each row came in.
+    /// With the names of the keys.
     pub fn window_inputs(&self, input: &StreamSchema) -> Vec<(StreamSchema, Vec<String>)> {
         let by_time = self
             .window
             .as_ref()
             .is_some_and(|process| process.window != WindowSpec::Same || matches!(process.evict, Some(Evict::Time { .. })));
         let same = self.window.as_ref().is_some_and(|process| process.window == WindowSpec::Same);
+        let by_clock = self.window.as_ref().is_some_and(|process| process.time.processing);
         let kept = |input: &StreamSchema, keys: Vec<String>, taken: &[Column]| {
-            let event_time = input.event_time.clone().filter(|_| by_time);
+            let event_time = input.event_time.clone().filter(|_| by_time && !by_clock);
             let is_kept = |name: &String| {
                 let is_bound = same && ["window_start", "window_end"].contains(&name.as_str());
                 is_bound
@@ -133,8 +138,10 @@ impl ProcessSpec {
                     || event_time.as_ref() == Some(name)
                     || taken.iter().any(|column| column.name == *name)
             };
-            let columns = input.columns.iter().filter(|column| is_kept(&column.name)).cloned().collect();
-            (StreamSchema { columns, event_time: event_time.clone(), changelog: false }, keys.clone())
+            let arrived = by_clock.then(WindowTime::arrived);
+            let columns = input.columns.iter().filter(|column| is_kept(&column.name)).cloned().chain(arrived).collect();
+            let time = if by_clock { Some(WindowTime::ARRIVED.into()) } else { event_time.clone() };
+            (StreamSchema { columns, event_time: time, changelog: false }, keys.clone())
         };
         let keys = self.keys.iter().map(|key| key.name.clone()).collect();
         // An evictor looks at rows that have waited; a trigger at those that come.

@@ -83,6 +83,19 @@ pub struct WindowTime {
 }
 
 impl WindowTime {
+    /// Name of the column that rows which wait in windows of processing time have behind their own: when each came in.
+    pub const ARRIVED: &str = "_arrived";
+
+    /// That column.
+    pub fn arrived() -> Column {
+        Column::new(Self::ARRIVED, LogicalType::Timestamp, false)
+    }
+
+    /// Processing time, by UTC.
+    pub fn processing() -> Self {
+        Self { processing: true, time_zone: None }
+    }
+
     /// Whether it is event time, and windows begin by UTC.
     pub fn is_default(&self) -> bool {
         *self == Self::default()

@@ -173,9 +173,9 @@ fn join(spec: &JoinSpec) -> String {
     let keys = spec.left_keys.iter().zip(&spec.right_keys);
     let keys: Vec<String> = keys.map(|(left, right)| format!("{left} = {right}")).collect();
     let scope = match &spec.scope {
-        JoinScope::Tumbling { size_ms, offset_ms, time_zone } => {
+        JoinScope::Tumbling { size_ms, offset_ms, time } => {
             let tumbling = window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms });
-            format!("{tumbling}{}", window_time(&WindowTime { processing: false, time_zone: time_zone.clone() }))
+            format!("{tumbling}{}", window_time(time))
         }
         JoinScope::Same => window(&WindowSpec::Same),
         JoinScope::Standing { ttl_ms, .. } => format!("all rows{}", ttl(*ttl_ms)),
@@ -259,7 +259,8 @@ fn process(spec: &ProcessSpec) -> String {
             Some(Evict::Time { ms }) => format!(", the last {}", duration(ms.unsigned_abs())),
         };
         let results = process.firing.as_ref().map(firing).unwrap_or_default();
-        format!(", {}{results}{}{evict}", window(&process.window), part("trigger", &process.trigger))
+        let window = window(&process.window) + &window_time(&process.time);
+        format!(", {window}{results}{}{evict}", part("trigger", &process.trigger))
     };
     let window = spec.window.as_ref().map(of_window).unwrap_or_default();
     format!("{} \"{}\", {keys}{window}", spec.function.kind, spec.function.name)

@@ -5,15 +5,18 @@ use std::collections::BTreeSet;
 use levada_common::graph::{GraphJoin, GraphWindow, TransformNode};
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, WindowTime,
+    Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::{WINDOW, WINDOW_END, WINDOW_START, WINDOW_TIME};
 use super::graph::Planner;
 use super::stream::{Outlet, Stage, StageKind, Stream};
-use super::window::{NO_WINDOW, why_no_window};
+use super::window::{NO_WINDOW, why_no_window, why_none_of_clock};
 use crate::expression::unknown_column;
+
+/// What a join in windows needs of its sides.
+const A_WINDOW: &str = "a window needs event time";
 
 /// The output's columns, and where each comes from.
 #[derive(Default)]
@@ -71,7 +74,8 @@ impl Planner<'_> {
         let (left_keys, right_keys): (Vec<String>, Vec<String>) = keys.into_iter().unzip();
         let spec =
             JoinSpec { kind: join.kind, left_keys, right_keys, scope, right: right.schema.clone(), columns: output.origins };
-        let has_late = !matches!(spec.scope, JoinScope::Standing { .. });
+        // By processing time no row is late.
+        let has_late = !matches!(spec.scope, JoinScope::Standing { .. }) && !spec.is_by_clock();
         let event_time = event_time(&spec, &output.columns, &left);
         let changes = changes(&spec, &left, &right);
         let schema = StreamSchema { event_time, changelog: changes.is_some(), columns: output.columns };
@@ -82,7 +86,7 @@ impl Planner<'_> {
             bounded: left.bounded && right.bounded,
             unknown: output.unknown,
             single: false,
-            no_event_time: Some(format!("transform \"{}\" is a {} join whose rows have no one time", node.uid, join.kind)),
+            no_event_time: Some(no_event_time(node, &spec)),
             schema,
             ..left.clone()
         };
@@ -142,16 +146,15 @@ impl Planner<'_> {
         let Some(window) = &node.window else { return Some(self.standing(node, join, left, right)) };
         let path = format!("{path}.window");
         self.refuse_firing(node, "rows of a join meet");
-        let WindowTime { processing, time_zone } = node.window_time.clone();
-        if processing {
-            let message = "rows of a join meet by event time; windows of processing time are for an `aggregate`";
-            self.error(format!("{path}.time"), message);
-            return None;
-        }
         match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => {
-                self.check_times(&path, "a window needs event time", left, right);
-                Some(JoinScope::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms, time_zone })
+                let time = node.window_time.clone();
+                if time.processing {
+                    self.check_arrival(&path, [("left", left), ("right", right)]);
+                } else {
+                    self.check_times(&path, A_WINDOW, left, right);
+                }
+                Some(JoinScope::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms, time })
             }
             GraphWindow::Same => {
                 for (side, stream) in [("left", left), ("right", right)] {
@@ -216,7 +219,11 @@ impl Planner<'_> {
     fn check_times(&mut self, path: &str, what: &str, left: &Stream, right: &Stream) {
         for (side, stream) in [("left", left), ("right", right)] {
             if let (None, Some(reason)) = (&stream.schema.event_time, &stream.no_event_time) {
-                self.error(path, format!("{what} on both sides, and the {side} one has none: {reason}"));
+                let hint = match what {
+                    A_WINDOW => "; or write `time: processing`, for windows of when rows come in",
+                    _ => "",
+                };
+                self.error(path, format!("{what} on both sides, and the {side} one has none: {reason}{hint}"));
             }
         }
     }
@@ -324,10 +331,18 @@ impl Planner<'_> {
     }
 }
 
+/// Why the output has no event time, where it has none.
+fn no_event_time(node: &TransformNode, spec: &JoinSpec) -> String {
+    match spec.is_by_clock() {
+        true => why_none_of_clock(node),
+        false => format!("transform \"{}\" is a {} join whose rows have no one time", node.uid, spec.kind),
+    }
+}
+
 /// The output's event time: the window's, or the left row's, or, where there may be none, the right row's.
 fn event_time(spec: &JoinSpec, columns: &[Column], left: &Stream) -> Option<String> {
     match spec.scope {
-        JoinScope::Tumbling { .. } | JoinScope::Same => return Some(WINDOW_TIME.into()),
+        JoinScope::Tumbling { .. } | JoinScope::Same => return (!spec.is_by_clock()).then(|| WINDOW_TIME.into()),
         JoinScope::Standing { .. } => return None,
         JoinScope::Within { .. } | JoinScope::Lookup { .. } => {}
     }
@@ -363,7 +378,8 @@ fn changes(spec: &JoinSpec, left: &Stream, right: &Stream) -> Option<Changelog> 
 /// Whether the output's `window_start` and `window_end` are those of a window.
 fn is_windowed(spec: &JoinSpec, left: &Stream) -> bool {
     match spec.scope {
-        JoinScope::Tumbling { .. } | JoinScope::Same => true,
+        // By processing time it has their columns, and no one may go by them.
+        JoinScope::Tumbling { .. } | JoinScope::Same => !spec.is_by_clock(),
         JoinScope::Standing { .. } => false,
         JoinScope::Within { .. } | JoinScope::Lookup { .. } => left.windowed && !spec.kind.keeps_right(),
     }

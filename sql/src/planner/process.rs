@@ -10,6 +10,7 @@ use levada_common::types::{Column, StreamSchema};
 
 use super::graph::Planner;
 use super::stream::{Outlet, Stage, StageKind, Stream};
+use super::window::why_none_of_clock;
 use crate::expression::unknown_column;
 
 /// Where a function's second input comes from.
@@ -55,7 +56,13 @@ impl Planner<'_> {
             if let Some((_, second)) = &second {
                 self.check_window_inputs(node, window, second);
             }
-            late = self.late_sides(node, &function, &stream, second.as_ref().map(|(input, stream)| (&input.keys, stream)));
+            // By processing time no row is late, and nothing that comes out has a time.
+            if window.time.processing {
+                stream.schema.event_time = None;
+                stream.no_event_time = Some(why_none_of_clock(node));
+            } else {
+                late = self.late_sides(node, &function, &stream, second.as_ref().map(|(input, stream)| (&input.keys, stream)));
+            }
             let mut streams: Vec<&mut Stream> =
                 std::iter::once(&mut stream).chain(second.as_mut().map(|(_, stream)| stream)).collect();
             self.add_gaps(node, window, &mut streams);
@@ -73,9 +80,9 @@ impl Planner<'_> {
                 stream.no_event_time.clone_from(&second.no_event_time);
             }
         }
-        let output = match window {
+        let output = match &window {
             None => self.process_output(&path, &function, &keys, &stream),
-            Some(_) => self.window_output(&path, &function, &keys),
+            Some(window) => self.window_output(&path, &function, &keys, window),
         };
         let mut sides = self.function_sides(node, &function, &stream);
         sides.extend(late);
@@ -97,7 +104,7 @@ impl Planner<'_> {
         }
         let keyed = function.keys_first && !keys.is_empty();
         stream.partitioned_by = keyed.then(|| keys.into_iter().map(|key| key.name).collect());
-        stream.windowed = window.is_some();
+        stream.windowed = window.as_ref().is_some_and(|window| !window.time.processing);
         stream.unknown.clear();
         if function.event_time.is_none() && window.is_none() {
             let reason = format!("the function of transform \"{}\" declares no output column as event time", node.uid);

@@ -37,7 +37,7 @@ impl Planner<'_> {
             (Some(window), _) => window,
         };
         self.check_trigger(node);
-        self.refuse_window_time(node, "a function gets its rows");
+        self.check_process_time(node, stream);
         self.check_window_time(node, stream);
         let window = match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms },
@@ -68,7 +68,8 @@ impl Planner<'_> {
             Some(GraphEvict::Last(evict)) => (Some(*evict), None),
             Some(GraphEvict::Function(evictor)) => (None, self.window_part(node, FunctionKind::Evictor, evictor, stream)),
         };
-        if let (Some(Evict::Time { .. }), None) = (evict, &stream.schema.event_time) {
+        let has_time = stream.schema.event_time.is_some() || node.window_time.processing;
+        if let (Some(Evict::Time { .. }), false) = (evict, has_time) {
             self.error(format!("transforms.{}.evict", node.uid), "`time` needs event time, and the input has none");
         }
         if node.evict.is_some() && function.second.is_some() {
@@ -85,14 +86,34 @@ impl Planner<'_> {
             );
             self.error(format!("{path}.trigger"), message);
         }
-        let planned = ProcessWindow { window, evict, firing: node.firing, trigger, evictor };
+        let time = node.window_time.clone();
+        let planned = ProcessWindow { window, time, evict, firing: node.firing, trigger, evictor };
         if planned.is_by_key() {
+            if planned.time.processing {
+                let message = "a function gets rows in windows of processing time that are over once: sessions, `trigger`, and `evict` by \
+                               a function are for event time; over sessions of processing time write an `aggregate`, or a \
+                               `KeyedProcessFunction` with timers of processing time";
+                self.error(format!("{path}.time"), message);
+            }
             self.warn_overlap(node, &planned.window, "each of them gives its rows by itself");
             let what = "the rows of sessions, and of windows with `trigger`, `evict` by a function or late rows, are kept on the heap for a \
                         function and written whole at each checkpoint, also with state backend rocksdb";
             self.warn_with_rocksdb(node, what);
         }
         Some(planned)
+    }
+
+    /// What the window's time cannot be for a function.
+    fn check_process_time(&mut self, node: &TransformNode, stream: &Stream) {
+        let path = format!("transforms.{}.window", node.uid);
+        if node.window_time.time_zone.is_some() {
+            let message = "a function gets its rows in windows that begin by UTC; `time_zone` belongs to the window of an `aggregate` or \
+                           a `join`";
+            self.error(format!("{path}.time_zone"), message);
+        }
+        if node.window_time.processing {
+            self.check_arrival(&path, [("first", stream)]);
+        }
     }
 
     /// What a window leaves to its trigger.
@@ -127,6 +148,9 @@ impl Planner<'_> {
     /// What the window needs of the second input, which it has of the first.
     pub(super) fn check_window_inputs(&mut self, node: &TransformNode, window: &ProcessWindow, second: &Stream) {
         self.check_window_time(node, second);
+        if window.time.processing {
+            self.check_arrival(&format!("transforms.{}.window", node.uid), [("second", second)]);
+        }
         if let Some(trigger) = &window.trigger {
             let path = format!("transforms.{}.window.trigger", node.uid);
             self.check_inputs(&path, &trigger.function, "second input", &trigger.function.inputs, second);
@@ -169,6 +193,7 @@ impl Planner<'_> {
                 self.error(path, format!("{NO_WINDOW}{}", why_no_window(stream)));
             }
             Some(GraphWindow::Same) | None => {}
+            Some(_) if node.window_time.processing => {}
             Some(_) => {
                 if let (None, Some(reason)) = (&stream.schema.event_time, &stream.no_event_time) {
                     self.error(path, format!("a window needs event time; {reason}"));
@@ -178,9 +203,15 @@ impl Planner<'_> {
     }
 
     /// The key, the window, what the function gives.
-    pub(super) fn window_output(&mut self, path: &str, function: &FunctionDeclaration, keys: &[Column]) -> StreamSchema {
-        let window = WINDOW.map(|name| Column::new(name, LogicalType::Timestamp, false));
-        let mut columns: Vec<Column> = keys.iter().cloned().chain(window).collect();
+    pub(super) fn window_output(
+        &mut self,
+        path: &str,
+        function: &FunctionDeclaration,
+        keys: &[Column],
+        window: &ProcessWindow,
+    ) -> StreamSchema {
+        let bounds = WINDOW.map(|name| Column::new(name, LogicalType::Timestamp, false));
+        let mut columns: Vec<Column> = keys.iter().cloned().chain(bounds).collect();
         for column in &function.outputs {
             if let Some(at) = columns.iter().position(|known| known.name == column.name) {
                 let what = if at < keys.len() { "a key" } else { "a column of the window" };
@@ -188,7 +219,7 @@ impl Planner<'_> {
             }
             columns.push(column.clone());
         }
-        StreamSchema { columns, event_time: Some(WINDOW_TIME.into()), changelog: false }
+        StreamSchema { columns, event_time: (!window.time.processing).then(|| WINDOW_TIME.into()), changelog: false }
     }
 
     /// The outputs for rows that come too late, of the first input and of the second where there is one.

@@ -1,7 +1,7 @@
 //! The window of a node: where it comes from, and what it needs of the stream.
 
 use levada_common::graph::{GraphGap, GraphWindow, TransformNode};
-use levada_common::plan::{SessionGap, WindowSpec};
+use levada_common::plan::{SessionGap, WindowSpec, WindowTime};
 
 use super::aggregate::{Arguments, WINDOW_END, WINDOW_START};
 use super::graph::Planner;
@@ -20,7 +20,24 @@ pub(super) fn why_no_window(stream: &Stream) -> String {
     }
 }
 
+/// Why what comes of windows of processing time has no event time.
+pub(super) fn why_none_of_clock(node: &TransformNode) -> String {
+    format!("transform \"{}\" has windows of processing time, and their results have no event time", node.uid)
+}
+
 impl Planner<'_> {
+    /// What rows that wait in windows of processing time need of these inputs: a place for when each came in.
+    pub(super) fn check_arrival<'a>(&mut self, path: &str, inputs: impl IntoIterator<Item = (&'a str, &'a Stream)>) {
+        for (which, _) in inputs.into_iter().filter(|(_, stream)| stream.schema.column(WindowTime::ARRIVED).is_some()) {
+            let message = format!(
+                "\"{}\" is what the state calls when a row of a window of processing time came in, and the {which} input has a \
+                 column of that name; select it under another one",
+                WindowTime::ARRIVED
+            );
+            self.error(path, message);
+        }
+    }
+
     /// The window; what it reads of the stream goes to `arguments`.
     pub(super) fn window(&mut self, node: &TransformNode, stream: &Stream, arguments: &mut Arguments) -> WindowSpec {
         let path = format!("transforms.{}.window", node.uid);

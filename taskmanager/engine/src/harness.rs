@@ -49,6 +49,7 @@ use levada_common::function::SideDeclaration;
 use levada_common::ids::Uid;
 use levada_common::plan::{
     BadRecordPolicy, JoinSide, OperatorKind, OperatorSpec, ProcessSpec, ProcessWindow, SecondInput, SideOutput, WindowPart,
+    WindowTime,
 };
 use levada_common::state_schema::StateDeclaration;
 use levada_common::types::{Column, LogicalType, StreamSchema};
@@ -167,6 +168,16 @@ impl Harness {
     #[must_use]
     pub fn window(mut self, window: WindowSpec, evict: Option<Evict>) -> Self {
         self.window = Some(ProcessWindow::once(window, evict));
+        self
+    }
+
+    /// Has its windows go by processing time: by when rows come in.
+    ///
+    /// Contract: behind `window`.
+    #[must_use]
+    pub fn by_clock(mut self) -> Self {
+        let window = self.window.as_mut().expect("windows come before what they go by");
+        window.time = WindowTime::processing();
         self
     }
 
@@ -307,7 +318,10 @@ impl Harness {
         let bounds = bounds.iter().filter(|_| self.window.is_some());
         let output = StreamSchema {
             columns: keys.iter().chain(bounds).chain(&function.outputs).cloned().collect(),
-            event_time: if self.window.is_some() { Some("window_time".into()) } else { function.event_time.clone() },
+            event_time: match &self.window {
+                Some(window) => (!window.time.processing).then(|| "window_time".into()),
+                None => function.event_time.clone(),
+            },
             changelog: false,
         };
         let broadcast = function.broadcast.clone().map(StreamSchema::append);
@@ -316,7 +330,7 @@ impl Harness {
             schema: StreamSchema { columns: side.columns.clone(), event_time: side.event_time.clone(), changelog: false },
         };
         let mut sides: Vec<SideOutput> = function.sides.iter().map(side).collect();
-        if self.window.is_some() {
+        if self.window.as_ref().is_some_and(|window| !window.time.processing) {
             let second = self.second();
             let names = match second {
                 None => vec![SideOutput::LATE],

@@ -32,6 +32,7 @@ fn plans_of_joins() {
         "  j: { inputs: [people], join: { with: [sales], kind: semi, on: { id: seller } }, window: { tumbling: { size: 10s } }, select: { id: id, name: name } }",
         "  j: { inputs: [people], join: { with: [sales], kind: left, on: { id: seller }, within: { from: -5s, to: 1h }, take: { sale: id, price: price } }, select: { name: name, price: price, at: at } }",
         "  j: { inputs: [hourly], join: { with: [hourly], kind: full, on: [seller], take: { m: n } }, window: same }",
+        "  j: { inputs: [people], join: { with: [timeless], on: { id: seller } }, window: { tumbling: { size: 10s }, time: processing }, select: { id: id, x: x } }",
     ];
     let mut text = String::new();
     for case in cases {
@@ -83,12 +84,8 @@ fn sides_that_do_not_fit_are_refused() {
         ),
         (
             "inputs: [people], join: { with: [timeless], on: { id: seller } }, window: { tumbling: { size: 1s } }".into(),
-            "j.window: a window needs event time on both sides, and the right one has none",
-        ),
-        (
-            "inputs: [people], join: { with: [sales], on: { id: seller } }, window: { tumbling: { size: 1s }, time: processing }"
-                .into(),
-            "j.window.time: rows of a join meet by event time",
+            "j.window: a window needs event time on both sides, and the right one has none: source \"timeless\" sets no `watermark`; or \
+             write `time: processing`, for windows of when rows come in",
         ),
         (
             "inputs: [people], join: { with: [hourly], on: { id: seller } }, window: same".into(),
@@ -125,5 +122,34 @@ fn the_event_time_of_a_join_is_that_of_the_rows_that_are_always_there() {
     assert_eq!(
         [time("right", take), time("right", ", take: { price: price }"), time("full", take)],
         [Some("sold".into()), None, None]
+    );
+}
+
+/// Rows are kept with when they came in; nothing of it is an event time, or late.
+#[test]
+fn joins_in_windows_of_processing_time_need_no_event_time_and_give_none() {
+    let by_clock = "  j: { inputs: [people], join: { with: [timeless], on: { id: seller } }, window: { tumbling: { size: 10s }, time: processing } }";
+    let plan = planned(&joined(by_clock, "j"), 2);
+    let join = plan.vertices.iter().find(|vertex| vertex.name == "j -> out").expect("the join begins a vertex");
+    let join = &join.operators[0];
+    assert_eq!((join.output.event_time.as_deref(), join.sides.len()), (None, 0));
+    assert_eq!(join.state_names(), ["left", "right", "processing_time", "row_numbers"]);
+    let OperatorKind::Join(spec) = &join.kind else { panic!("it is a join") };
+    let values = spec.state(JoinSide::Right, &spec.right).schema.values;
+    assert_eq!(values.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["x", "_arrived"]);
+
+    let refused = |transforms: &str, part: &str| {
+        let errors = planned_at(&joined(transforms, "k"), 2).expect_err(transforms);
+        assert!(errors.contains(part), "{transforms}\n{errors}");
+    };
+    let why = "transform \"j\" has windows of processing time, and their results have no event time";
+    for window in ["same", "{ tumbling: { size: 1m } }"] {
+        refused(&format!("{by_clock}\n  k: {{ inputs: [j], window: {window}, aggregate: {{ n: count(*) }} }}"), why);
+    }
+    refused(&format!("{by_clock}\n  k: {{ inputs: [j/late_left] }}"), "late_left");
+    refused(
+        "  came: { inputs: [timeless], select: { seller: seller, _arrived: x } }\n  k: { inputs: [people], join: { with: [came], on: { id: \
+         seller } }, window: { tumbling: { size: 1s }, time: processing } }",
+        "k.window: \"_arrived\" is what the state calls when a row of a window of processing time came in, and the right input",
     );
 }

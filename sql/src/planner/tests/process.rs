@@ -207,6 +207,27 @@ fn functions_get_whole_windows() {
     }
 }
 
+#[test]
+fn functions_in_windows_of_processing_time_need_no_event_time() {
+    let by_clock = "window: { sliding: { size: 10s, slide: 5s }, time: processing }";
+    let clauses = format!("key_by: [bidder], {by_clock}, evict: {{ time: 2s }}, process: median");
+    let plan = plan_with(&job(", watermark: none", &clauses, "middle"), &functions()).unwrap();
+    check(&plan);
+    let (_, (operator, _)) = process_of(&plan);
+    assert_eq!((operator.output.event_time.as_deref(), operator.sides.len()), (None, 0));
+    let (states, columns) = kept(&plan);
+    assert_eq!(states, ["rows", "processing_time", "row_numbers"]);
+    assert_eq!(columns, ["price", "_arrived"]);
+    let text = explain(&plan);
+    assert!(text.contains("by bidder, sliding 10 s by 5 s of processing time, the last 2 s"), "{text}");
+
+    let again =
+        format!("  f: {{ inputs: [bids], {clauses} }}\n  g: {{ inputs: [f], window: same, order_by: [middle desc], limit: 3 }}");
+    let found =
+        plan_with(&bids("functions", "", &again, "g").replace("hash: [price]", "hash: [middle]"), &functions()).unwrap_err();
+    assert!(found.contains("transform \"f\" has windows of processing time, and their results have no event time"), "{found}");
+}
+
 /// The names of the states of a plan's function, and of the columns of its rows.
 fn kept(plan: &Plan) -> (Vec<String>, Vec<String>) {
     let (_, (operator, spec)) = process_of(plan);
@@ -329,6 +350,21 @@ fn windows_that_do_not_fit_are_said() {
             "",
             "key_by: [bidder], window: { tumbling: { size: 1d }, time_zone: Europe/Berlin }, order_by: [price], limit: 2".into(),
             "the best rows are given in windows of event time that begin by UTC",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 1d }, time_zone: Europe/Berlin }, process: median".into(),
+            "transforms.f.window.time_zone: a function gets its rows in windows that begin by UTC",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { session: { gap: 1s }, time: processing }, process: median".into(),
+            "transforms.f.window.time: a function gets rows in windows of processing time that are over once",
+        ),
+        (
+            "",
+            "key_by: [bidder], window: { tumbling: { size: 1s }, time: processing, trigger: eager }, process: median".into(),
+            "transforms.f.window.time: a function gets rows in windows of processing time that are over once",
         ),
         ("", format!("key_by: [bidder], {tumbling}, process: compare"), "function \"compare\" has a second input"),
         (

@@ -169,6 +169,13 @@ impl HarnessRun {
         self.each(|subtask| subtask.tick(time_ms).map(drop))
     }
 
+    /// The same for one instance alone.
+    #[cfg(test)]
+    pub(crate) fn processing_time_of(&mut self, instance: usize, time_ms: i64) -> Result<(), HarnessError> {
+        self.subtasks[instance].tick(time_ms)?;
+        self.drain()
+    }
+
     /// The data ends: all timers of event time fire, and the function is closed.
     pub fn finish(&mut self) -> Result<(), HarnessError> {
         self.watermark(i64::MAX)?;

@@ -52,7 +52,8 @@ fn of_aggregate(aggregate: &AggregateSpec) -> Vec<String> {
 
 fn of_join(join: &JoinSpec) -> Vec<String> {
     let scope = match &join.scope {
-        JoinScope::Tumbling { time_zone: Some(_), .. } => "join in windows of a time zone",
+        JoinScope::Tumbling { time, .. } if time.processing => "join in windows of processing time",
+        JoinScope::Tumbling { time, .. } if time.time_zone.is_some() => "join in windows of a time zone",
         JoinScope::Tumbling { .. } => "join in windows",
         JoinScope::Same => "join in the same windows",
         JoinScope::Within { .. } => "join in an interval",
@@ -159,6 +160,8 @@ const WANTED: &[&str] = &[
     "best of a window",
     "best of a window with ties",
     "join in windows of a time zone, inner",
+    "join in windows of processing time, inner",
+    "join in windows of processing time, full",
     "join in the same windows, inner",
     "join of changes, inner",
     "join of changes, left",

@@ -44,7 +44,7 @@ pub fn specs() -> Vec<OperatorSpec> {
         aggregate("slices", WindowSpec::Sliding { size_ms: 300, slide_ms: 100, offset_ms: 30 }),
         aggregate("grown", WindowSpec::Cumulate { size_ms: 400, step_ms: 100, offset_ms: 0 }),
         aggregate("sessions", WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: 100 } }),
-        join("windows", JoinKind::Full, JoinScope::Tumbling { size_ms: WINDOW_MS, offset_ms: 50, time_zone: None }),
+        join("windows", JoinKind::Full, JoinScope::Tumbling { size_ms: WINDOW_MS, offset_ms: 50, time: WindowTime::default() }),
         join("intervals", JoinKind::Left, JoinScope::Within { from_ms: -100, to_ms: 150 }),
         join(
             "standing",

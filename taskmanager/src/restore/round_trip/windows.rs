@@ -51,7 +51,7 @@ pub fn windowed(uid: &str, name: &str, second: Option<SecondInput>, evict: Optio
     let key = input().columns[0].clone();
     let columns = std::iter::once(key.clone()).chain(times).chain(function.outputs.clone()).collect();
     let output = StreamSchema { event_time: Some("window_time".into()), ..StreamSchema::append(columns) };
-    let window = Some(ProcessWindow { window: tumbling(), evict, firing: None, trigger: None, evictor: None });
+    let window = Some(ProcessWindow::once(tumbling(), evict));
     let process = ProcessSpec { function, options: Default::default(), keys: vec![key], broadcast: None, second, window };
     spec(uid, OperatorKind::Process(Box::new(process)), output)
 }

@@ -49,8 +49,8 @@ impl Shape {
         let meets = match &join.scope {
             JoinScope::Standing { .. } | JoinScope::Lookup { .. } => Meets::Anywhere,
             JoinScope::Within { .. } => Meets::InTime,
-            JoinScope::Tumbling { size_ms, offset_ms, time_zone } => {
-                let zone = window::zone(time_zone.as_deref()).map_err(invariant)?;
+            JoinScope::Tumbling { size_ms, offset_ms, time } => {
+                let zone = window::zone(time.time_zone.as_deref()).map_err(invariant)?;
                 Meets::InGrid(Grid::new(*size_ms, *offset_ms, zone))
             }
             JoinScope::Same => Meets::InColumns,
@@ -64,6 +64,7 @@ impl Shape {
                 keys: join.keys(side),
                 unique: join.unique(side),
                 meets,
+                notes_arrival: join.is_by_clock(),
                 state: join.state(side, given),
                 has_mark: join.mark(side).is_some(),
             })

@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, BooleanArray};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
-use levada_common::plan::{JoinKind, JoinSide};
+use levada_common::plan::{JoinKind, JoinSide, WindowTime};
 use levada_common::time::Watermark;
 use levada_state::key_index::ABSENT;
 use levada_state::snapshot::StatePart;
@@ -21,20 +21,20 @@ use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::late::LateRows;
 use crate::operators::rows::{Marks, NO_ROW, Part, RowBuffer};
 use crate::operators::waiting::{Panes, Place, ReadRows, Reading, Waiting};
-use crate::operators::window::{Split, Window};
+use crate::operators::window::{Split, Window, WindowClock};
 
-/// A join in event-time windows.
+/// A join in windows of event time or of processing time.
 ///
 /// Shape of the output: as planned; append. Windows fire in the order of their ends. A row whose window has fired is late: dropped
-/// and counted, or given beside the result where that is read.
+/// and counted, or given beside the result where that is read. By processing time no row is: each is kept with when it came in.
 pub(super) struct WindowJoin {
     shape: Arc<Shape>,
     panes: Panes<WindowRows>,
     /// The window that is read, and what goes out of it.
     reading: Option<(Window, Reading<WindowRows>)>,
     firing: Option<Firing>,
-    watermark: i64,
-    /// The watermark at which windows fire: it begins anew with the sources' time.
+    clock: WindowClock,
+    /// The watermark at which windows fire: that of event time begins anew with the sources' time.
     fires_at: i64,
     /// By side.
     late: [LateRows; 2],
@@ -103,9 +103,9 @@ fn take_in(
 }
 
 impl WindowJoin {
-    pub(super) fn new(shape: Arc<Shape>, late: [LateRows; 2]) -> Self {
-        let (reading, firing) = (None, None);
-        Self { shape, panes: Panes::new(), reading, firing, watermark: i64::MIN, fires_at: i64::MIN, late, context: None }
+    pub(super) fn new(shape: Arc<Shape>, time: &WindowTime, late: [LateRows; 2]) -> Self {
+        let (reading, firing, clock) = (None, None, WindowClock::new(time));
+        Self { shape, panes: Panes::new(), reading, firing, clock, fires_at: i64::MIN, late, context: None }
     }
 
     /// The next window that fires.
@@ -146,10 +146,11 @@ impl WindowJoin {
 }
 
 impl Operator for WindowJoin {
-    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape: &Shape = &self.shape;
         let has_pane = |(window, side): Place| shape.sides[side].windows.as_ref().is_some_and(|windows| windows.has(window));
-        self.watermark = self.panes.open(shape, context, restored, has_pane, |panes, rows| {
+        self.clock.restore(&shape.uid, context.key_groups, &mut restored)?;
+        self.panes.open(shape, context, restored, has_pane, |panes, rows| {
             take_in(shape, panes, i64::MIN, (rows.side, &rows.batch)).map(drop)
         })?;
         self.late.iter_mut().for_each(|late| late.open(context));
@@ -162,8 +163,9 @@ impl Operator for WindowJoin {
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let kept = self.shape.sides[input].rows(batch.clone()).map_err(|source| self.shape.kernel(source))?;
-        for split in take_in(&self.shape, &mut self.panes, self.watermark, (input, &kept))? {
+        let (watermark, now) = (self.clock.watermark(), self.clock.now());
+        let kept = self.shape.sides[input].rows(batch.clone(), now).map_err(|source| self.shape.kernel(source))?;
+        for split in take_in(&self.shape, &mut self.panes, watermark, (input, &kept))? {
             self.late[input].take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
         self.count()?;
@@ -193,17 +195,32 @@ impl Operator for WindowJoin {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        // After a restore the sources' time starts anew; what has fired stays fired.
-        self.watermark = self.watermark.max(watermark.0);
-        self.fires_at = watermark.0;
+        if self.clock.advance(watermark) {
+            self.fires_at = watermark.0;
+        }
         Ok(Some(watermark))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.clock.is_processing()
+    }
+
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        self.clock.tick(time_ms);
+        self.fires_at = self.clock.watermark();
+        Ok(match self.due() {
+            Some(_) => Some(time_ms),
+            None => self.panes.first().map(|window| self.clock.shows_at(window.end)),
+        })
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
         if finished {
             return Ok(Vec::new());
         }
-        self.panes.snapshot(&self.shape, checkpoint, self.watermark)
+        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
+        parts.extend(self.clock.parts(&self.shape.uid));
+        Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
@@ -211,7 +228,9 @@ impl Operator for WindowJoin {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.advance(Watermark::MAX).map(|_| ())
+        self.clock.end();
+        self.fires_at = i64::MAX;
+        Ok(())
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {

@@ -6,4 +6,4 @@ mod state;
 
 pub(super) use panes::{Panes, Place, ReadRows, Reading, StoredRows, Waiting, WaitingOwner};
 pub(super) use side::{Meets, Side, SidePlan};
-pub(super) use state::{Restored, RestoredRows, read, read_batch, save};
+pub(super) use state::{RestoredRows, read, read_batch, save};

@@ -14,7 +14,7 @@ use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
 
 use crate::operators::rows::Part;
-use crate::operators::window::{Grid, NAMESPACE_COLUMN, WindowSource, namespace_type};
+use crate::operators::window::{Grid, NAMESPACE_COLUMN, WindowSource, namespace_type, time_column};
 
 /// One side, resolved against its input.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(in crate::operators) struct Side {
     pub(in crate::operators) windows: Option<WindowSource>,
     /// Places in a batch of the columns that are kept: the others are read by no one here.
     places: Vec<usize>,
+    /// Whether the last kept column is none of these, and says when a row came in.
+    notes_arrival: bool,
     /// Whether batches carry `_op` before their columns.
     is_changelog: bool,
     /// Places of the unique key's columns, on a changelog; as all below, among the kept columns.
@@ -52,12 +54,14 @@ pub(in crate::operators) struct SidePlan<'a> {
     pub(in crate::operators) uid: &'a Uid,
     /// What the input carries.
     pub(in crate::operators) given: &'a StreamSchema,
-    /// The columns of it that are kept, without `_op`.
+    /// The columns of it that are kept, without `_op`; in windows of processing time that of a row's arrival behind them.
     pub(in crate::operators) kept: StreamSchema,
     pub(in crate::operators) keys: &'a [String],
     /// By which columns a change finds the row that it replaces, on a changelog.
     pub(in crate::operators) unique: Option<&'a Vec<String>>,
     pub(in crate::operators) meets: Meets,
+    /// Whether the last of the kept columns says when a row came in.
+    pub(in crate::operators) notes_arrival: bool,
     pub(in crate::operators) state: StateDeclaration,
     /// Whether the last value of the state is a mark.
     pub(in crate::operators) has_mark: bool,
@@ -79,7 +83,7 @@ pub(in crate::operators) enum Meets {
 impl Side {
     /// Errors: a column that the plan names and the input does not have, as text.
     pub(in crate::operators) fn new(plan: SidePlan<'_>) -> Result<Self, String> {
-        let SidePlan { uid, given, kept: input, keys: names, unique, meets, state: declaration, has_mark } = plan;
+        let SidePlan { uid, given, kept: input, keys: names, unique, meets, notes_arrival, state: declaration, has_mark } = plan;
         let place = |name: &String| {
             input.batch_index(name).ok_or_else(|| format!("no column \"{name}\" for state \"{}\"", declaration.name))
         };
@@ -100,7 +104,8 @@ impl Side {
         let arrow = input.to_arrow();
         let place_given =
             |column: &Column| given.batch_index(&column.name).ok_or_else(|| format!("no column \"{}\"", column.name));
-        let places = input.columns.iter().map(place_given).collect::<Result<Vec<_>, _>>()?;
+        let of_input = &input.columns[..input.columns.len() - usize::from(notes_arrival)];
+        let places = of_input.iter().map(place_given).collect::<Result<Vec<_>, _>>()?;
         let unique = unique.map(|unique| unique.iter().map(place).collect::<Result<Vec<_>, _>>()).transpose()?;
         let ttl = declaration
             .schema
@@ -122,6 +127,7 @@ impl Side {
             key_types: keys.iter().map(|at| arrow.field(*at).data_type().clone()).collect(),
             keys,
             places,
+            notes_arrival,
             is_changelog: given.changelog,
             unique,
             time,
@@ -152,8 +158,12 @@ impl Side {
         Some(unique.iter().map(|at| Arc::clone(&columns[*at])).collect())
     }
 
-    /// The rows of a batch that is no changelog, in the columns that are kept.
-    pub(in crate::operators) fn rows(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    /// The rows of a batch that is no changelog, in the columns that are kept; they come in at `now`, where that is kept.
+    pub(in crate::operators) fn rows(&self, batch: RecordBatch, now: Option<i64>) -> Result<RecordBatch, ArrowError> {
+        if let Some(now) = now.filter(|_| self.notes_arrival) {
+            let kept = self.places.iter().map(|at| Arc::clone(batch.column(*at)));
+            return self.batch(kept.chain([time_column(now, batch.num_rows())]).collect());
+        }
         if batch.num_columns() == self.places.len() { Ok(batch) } else { batch.project(&self.places) }
     }
 

@@ -12,7 +12,6 @@ use levada_state::row_codec::TTL_COLUMN;
 use super::Side;
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
-use crate::operators::event_time::restored_watermark;
 use crate::operators::rows::{Marks, RowBuffer, restored_since};
 
 /// Appends the pieces of a pane's rows.
@@ -39,25 +38,18 @@ pub(in crate::operators) struct RestoredRows {
     pub(in crate::operators) marks: Option<BooleanArray>,
 }
 
-/// What a snapshot had.
-pub(in crate::operators) struct Restored {
-    /// Side by side.
-    pub(in crate::operators) rows: Vec<RestoredRows>,
-    /// How far time had come.
-    pub(in crate::operators) watermark: i64,
-}
-
-/// The rows of these key groups, of an operator with these sides.
+/// The rows of these key groups, side by side, of an operator with these sides.
+///
+/// Contract: nothing else is restored; how far time had come was taken out.
 ///
 /// Errors: `Restore` where another state, column or type was saved than it has.
 pub(in crate::operators) fn read(
     uid: &Uid,
     sides: &[Side],
     key_groups: KeyGroupRange,
-    mut restored: Vec<RestoredState>,
-) -> Result<Restored, EngineError> {
-    let watermark = restored_watermark(uid, &mut restored)?;
-    let mut read = Restored { rows: Vec::new(), watermark };
+    restored: Vec<RestoredState>,
+) -> Result<Vec<RestoredRows>, EngineError> {
+    let mut read = Vec::new();
     for state in restored {
         let refuse = |reason: String| EngineError::Restore { uid: uid.clone(), state: state.name.clone(), reason };
         let Some(at) = sides.iter().position(|side| side.state.name == state.name) else {
@@ -65,10 +57,10 @@ pub(in crate::operators) fn read(
             return Err(refuse(format!("the rows of this operator are in {}", names.join(" and "))));
         };
         for batch in &state.batches {
-            read.rows.extend(read_batch(uid, sides, key_groups, (at, batch))?);
+            read.extend(read_batch(uid, sides, key_groups, (at, batch))?);
         }
     }
-    read.rows.sort_by_key(|rows| rows.side);
+    read.sort_by_key(|rows: &RestoredRows| rows.side);
     Ok(read)
 }
 

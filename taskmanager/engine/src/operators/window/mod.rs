@@ -86,7 +86,8 @@ impl Window {
     }
 }
 
-fn time_column(ms: i64, rows: usize) -> ArrayRef {
+/// The same time for so many rows.
+pub(super) fn time_column(ms: i64, rows: usize) -> ArrayRef {
     Arc::new(TimestampMillisecondArray::from(vec![ms; rows]))
 }
 

@@ -21,7 +21,7 @@ use levada_state::snapshot::StatePart;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::event_times;
+use crate::operators::event_time::{event_times, restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
 use crate::operators::waiting::{Panes, Place, Reading};
 use crate::operators::window::{Grid, Split, Window, WindowSource};
@@ -85,7 +85,7 @@ impl IntervalJoin {
 
     /// The rows whose time has not passed, in the columns that are kept; the others are late.
     fn in_time(&mut self, side: usize, given: &RecordBatch) -> Result<RecordBatch, EngineError> {
-        let batch = self.shape.sides[side].rows(given.clone()).map_err(|source| self.shape.kernel(source))?;
+        let batch = self.shape.sides[side].rows(given.clone(), None).map_err(|source| self.shape.kernel(source))?;
         let time = self.shape.sides[side].time.ok_or_else(|| self.shape.invariant("the join has no interval"))?;
         let column = batch.column(time);
         let times = event_times(column).ok_or_else(|| self.shape.invariant("event time is of another type"))?;
@@ -198,10 +198,11 @@ fn marked(marks: &BooleanArray, split: &Split) -> BooleanArray {
 }
 
 impl Operator for IntervalJoin {
-    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let (shape, pane_ms): (&Shape, i64) = (&self.shape, self.pane_ms);
         let has_pane = |(window, side): Place| source(shape, side, pane_ms).is_ok_and(|source| source.has(window));
-        self.watermark = self.panes.open(shape, context, restored, has_pane, |panes, rows| {
+        self.watermark = restored_watermark(&shape.uid, &mut restored)?;
+        self.panes.open(shape, context, restored, has_pane, |panes, rows| {
             insert(shape, panes, pane_ms, (rows.side, &rows.batch, rows.marks.as_ref())).map(drop)
         })?;
         self.late.iter_mut().for_each(|late| late.open(context));
@@ -269,7 +270,9 @@ impl Operator for IntervalJoin {
         if finished {
             return Ok(Vec::new());
         }
-        self.panes.snapshot(&self.shape, checkpoint, self.watermark)
+        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
+        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {

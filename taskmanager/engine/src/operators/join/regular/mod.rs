@@ -27,7 +27,7 @@ use super::state;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::rows::{KeyedRowStore, NO_ROW, Part};
-use crate::operators::waiting::{self, Restored, RestoredRows};
+use crate::operators::waiting::{self, RestoredRows};
 use changes::Changes;
 use emission::Emission;
 use side::Standing;
@@ -173,11 +173,11 @@ impl RegularJoin {
     }
 
     /// Puts restored rows back.
-    fn restore(&mut self, restored: Restored) -> Result<(), EngineError> {
-        if !restored.rows.is_empty() {
+    fn restore(&mut self, restored: Vec<RestoredRows>) -> Result<(), EngineError> {
+        if !restored.is_empty() {
             self.stand_before_store(None)?;
         }
-        for RestoredRows { side: at, batch, since, marks, .. } in restored.rows {
+        for RestoredRows { side: at, batch, since, marks, .. } in restored {
             let (shape, rows) = (Arc::clone(&self.shape), batch.num_rows());
             let side = &shape.sides[at];
             let (key_columns, unique_columns) = (side.keys(batch.columns()), side.unique_keys(batch.columns()));

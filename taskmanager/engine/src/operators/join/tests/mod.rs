@@ -1,5 +1,6 @@
 //! Joins against nested loops, whatever the order of rows and time, and across restores.
 
+mod clock;
 mod intervals;
 mod restore;
 mod rig;

@@ -4,7 +4,7 @@ use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{JoinKind, JoinScope, JoinSide};
 use proptest::prelude::*;
 
-use super::rig::{MAX_PARALLELISM, Rig, Row, Step, in_range, kinds, spec, steps};
+use super::rig::{MAX_PARALLELISM, Rig, Row, Step, in_range, kinds, spec, steps, tumbling};
 use super::{intervals, windows};
 use crate::error::EngineError;
 use levada_state::keyed::HeapBudget;
@@ -42,7 +42,7 @@ proptest! {
     ) {
         let (from_ms, to_ms) = bounds;
         let size_ms = to_ms - from_ms + 1;
-        let scope = if is_window { JoinScope::Tumbling { size_ms, offset_ms: 0, time_zone: None } } else { JoinScope::Within { from_ms, to_ms } };
+        let scope = if is_window { tumbling(size_ms) } else { JoinScope::Within { from_ms, to_ms } };
         let spec = spec(kind, scope, composite);
         let after = renumbered(after);
         let mut rig = Rig::new(&spec);
@@ -84,8 +84,7 @@ proptest! {
 
 #[test]
 fn late_rows_stay_late_after_a_restore() {
-    for scope in [JoinScope::Tumbling { size_ms: 10, offset_ms: 0, time_zone: None }, JoinScope::Within { from_ms: 0, to_ms: 5 }]
-    {
+    for scope in [tumbling(10), JoinScope::Within { from_ms: 0, to_ms: 5 }] {
         let spec = spec(JoinKind::Left, scope, false);
         let mut rig = Rig::new(&spec);
         rig.advance(9);

@@ -11,7 +11,7 @@ use arrow::util::display::array_value_to_string;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{
-    BadRecordPolicy, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, SideOutput,
+    BadRecordPolicy, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, SideOutput, WindowTime,
 };
 use levada_common::time::Watermark;
 use levada_common::types::{Column, LogicalType, StreamSchema};
@@ -83,6 +83,11 @@ fn input_schema(scope: &JoinScope) -> StreamSchema {
         columns.extend(["window_start", "window_end"].map(|name| Column::new(name, LogicalType::Timestamp, false)));
     }
     StreamSchema { event_time: Some("t".into()), ..StreamSchema::append(columns) }
+}
+
+/// Windows of this length, of event time.
+pub(super) fn tumbling(size_ms: i64) -> JoinScope {
+    JoinScope::Tumbling { size_ms, offset_ms: 0, time: WindowTime::default() }
 }
 
 /// The window of a time in tests with windows of the input.
@@ -215,10 +220,22 @@ impl Rig {
         self.passed_on = passed_on.0;
     }
 
-    pub(super) fn finish(&mut self) {
-        self.advance(i64::MAX);
+    /// The clock shows this; answers when it is to be told next.
+    pub(super) fn tick(&mut self, time_ms: i64) -> Option<i64> {
+        let next = self.operator.tick(time_ms).expect("it hears the time");
+        self.drain();
+        next
+    }
+
+    /// The data ends, whatever the time of its rows.
+    pub(super) fn end(&mut self) {
         self.operator.finish().expect("it ends");
         self.drain();
+    }
+
+    pub(super) fn finish(&mut self) {
+        self.advance(i64::MAX);
+        self.end();
     }
 
     pub(super) fn run(&mut self, steps: &[Step]) {
@@ -244,7 +261,8 @@ impl Rig {
                 (JoinKind::Full, None) => None,
                 (_, None) => batch.column_by_name("t"),
             };
-            if let Some(time) = time {
+            // What windows of processing time give has no event time.
+            if let Some(time) = time.filter(|_| !self.operator.keeps_time()) {
                 let times = cast(time, &DataType::Int64).expect("a time is a number");
                 let least = times.as_primitive::<Int64Type>().iter().flatten().min().expect("rows have times");
                 assert!(least > self.passed_on, "a row of {least} after watermark {}", self.passed_on);

@@ -15,17 +15,17 @@ use levada_state::snapshot::{Contents, DatabaseSnapshot, StatePart};
 use proptest::prelude::*;
 
 use super::intervals;
-use super::rig::{MAX_PARALLELISM, Rig, Row, SAME_MS, Step, in_range, kinds, spec, steps, stored};
+use super::rig::{MAX_PARALLELISM, Rig, Row, SAME_MS, Step, in_range, kinds, spec, steps, stored, tumbling};
 use crate::error::EngineError;
 use crate::operator::RestoredState;
 
 /// What operators had in databases.
-type Databases = Vec<Arc<dyn DatabaseSnapshot>>;
+pub(super) type Databases = Vec<Arc<dyn DatabaseSnapshot>>;
 
 /// Bytes of an overlay, and how often one asks in vain whether something is written.
-type Memory = (usize, u32);
+pub(super) type Memory = (usize, u32);
 
-fn everything() -> KeyGroupRange {
+pub(super) fn everything() -> KeyGroupRange {
     KeyGroupRange::all(MAX_PARALLELISM)
 }
 
@@ -34,7 +34,7 @@ fn stores((share, lag): Memory, range: KeyGroupRange, databases: &Databases) -> 
 }
 
 /// A join in front of a store, or on the heap, that starts from what `databases` and `restored` had.
-fn before(
+pub(super) fn before(
     spec: &OperatorSpec,
     memory: Option<Memory>,
     range: KeyGroupRange,
@@ -45,12 +45,12 @@ fn before(
     Rig::try_before(spec, cold, restored, (range, HeapBudget::unlimited())).expect("it opens")
 }
 
-fn memory() -> impl Strategy<Value = Memory> {
+pub(super) fn memory() -> impl Strategy<Value = Memory> {
     (prop_oneof![Just(0), 1usize..20_000, 20_000usize..400_000], 0u32..4)
 }
 
 /// The databases of a snapshot, and the rest of its states.
-fn split(parts: Vec<StatePart>) -> (Databases, Vec<StatePart>) {
+pub(super) fn split(parts: Vec<StatePart>) -> (Databases, Vec<StatePart>) {
     let (mut databases, mut others) = (Vec::new(), Vec::new());
     for part in parts {
         match part.contents {
@@ -89,9 +89,8 @@ fn act(rig: &mut Rig, step: &Step, range: KeyGroupRange, composite: bool) {
 }
 
 fn scopes() -> impl Strategy<Value = JoinScope> {
-    let window = |size_ms| JoinScope::Tumbling { size_ms, offset_ms: 0, time_zone: None };
     let within = |(from_ms, to_ms)| JoinScope::Within { from_ms, to_ms };
-    prop_oneof![3 => (1i64..3_000).prop_map(window), 1 => Just(JoinScope::Same), 3 => intervals::intervals().prop_map(within)]
+    prop_oneof![3 => (1i64..3_000).prop_map(tumbling), 1 => Just(JoinScope::Same), 3 => intervals::intervals().prop_map(within)]
 }
 
 #[derive(Debug, Clone)]
@@ -233,10 +232,6 @@ proptest! {
 /// Rows of so many keys, one each, with ids from `id` on.
 fn many(keys: i64, time: i64, id: i64) -> Vec<Row> {
     (0..keys).map(|key| Row { key: Some(key), time, id: id + key }).collect()
-}
-
-fn tumbling(size_ms: i64) -> JoinScope {
-    JoinScope::Tumbling { size_ms, offset_ms: 0, time_zone: None }
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Window joins.
 
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{JoinKind, JoinScope, JoinSide};
+use levada_common::plan::{JoinKind, JoinScope, JoinSide, WindowTime};
 use levada_state::keyed::HeapBudget;
 use proptest::prelude::*;
 
-use super::rig::{MAX_PARALLELISM, Rig, Row, SAME_MS, Step, in_time, kinds, nested_loops, spec, steps};
+use super::rig::{MAX_PARALLELISM, Rig, Row, SAME_MS, Step, in_time, kinds, nested_loops, spec, steps, tumbling};
 
 /// The start of the window of a time.
-fn start(time: i64, size: i64) -> i64 {
+pub(super) fn start(time: i64, size: i64) -> i64 {
     time.div_euclid(size) * size
 }
 
@@ -23,7 +23,7 @@ pub(super) fn expected(kind: JoinKind, steps: &[Step], size: i64) -> (Vec<String
 proptest! {
     #[test]
     fn windows_join_as_nested_loops_do(steps in steps(), kind in kinds(), size in 1i64..3_000, composite: bool) {
-        let mut rig = Rig::new(&spec(kind, JoinScope::Tumbling { size_ms: size, offset_ms: 0, time_zone: None }, composite));
+        let mut rig = Rig::new(&spec(kind, tumbling(size), composite));
         rig.run(&steps);
         rig.finish();
         let (rows, late) = expected(kind, &steps, size);
@@ -44,7 +44,7 @@ proptest! {
 
 #[test]
 fn nothing_goes_out_before_the_window_fires() {
-    let mut rig = Rig::new(&spec(JoinKind::Inner, JoinScope::Tumbling { size_ms: 10, offset_ms: 0, time_zone: None }, false));
+    let mut rig = Rig::new(&spec(JoinKind::Inner, tumbling(10), false));
     let row = |time, id| Row { key: Some(1), time, id };
     rig.process(JoinSide::Left, &[row(0, 1), row(10, 2)]).unwrap();
     rig.process(JoinSide::Right, &[row(9, 3), row(10, 4)]).unwrap();
@@ -60,7 +60,8 @@ fn nothing_goes_out_before_the_window_fires() {
 /// A day of 25 hours, from its first to its last millisecond, and the one after it.
 #[test]
 fn rows_of_one_day_of_a_time_zone_meet() {
-    let scope = JoinScope::Tumbling { size_ms: 86_400_000, offset_ms: 0, time_zone: Some("Europe/Berlin".into()) };
+    let time = WindowTime { time_zone: Some("Europe/Berlin".into()), ..WindowTime::default() };
+    let scope = JoinScope::Tumbling { size_ms: 86_400_000, offset_ms: 0, time };
     let mut rig = Rig::new(&spec(JoinKind::Inner, scope, false));
     let (midnight, hour) = (1_792_879_200_000, 3_600_000);
     let row = |time, id| Row { key: Some(1), time, id };
@@ -76,7 +77,7 @@ fn rows_of_one_day_of_a_time_zone_meet() {
 #[test]
 fn a_side_that_only_filters_keeps_a_row_for_each_key() {
     let bytes = |kind, copies: i64| {
-        let mut rig = Rig::new(&spec(kind, JoinScope::Tumbling { size_ms: 10, offset_ms: 0, time_zone: None }, false));
+        let mut rig = Rig::new(&spec(kind, tumbling(10), false));
         for copy in 0..copies {
             let rows: Vec<Row> = (0..100).map(|key| Row { key: Some(key), time: 3, id: copy }).collect();
             rig.process(JoinSide::Right, &rows).unwrap();
@@ -89,7 +90,7 @@ fn a_side_that_only_filters_keeps_a_row_for_each_key() {
 
 #[test]
 fn a_join_over_the_memory_names_its_state_and_the_remedy() {
-    let spec = spec(JoinKind::Inner, JoinScope::Tumbling { size_ms: 1_000_000, offset_ms: 0, time_zone: None }, false);
+    let spec = spec(JoinKind::Inner, tumbling(1_000_000), false);
     let mut rig = Rig::try_open(&spec, Vec::new(), KeyGroupRange::all(MAX_PARALLELISM), HeapBudget::new(200_000)).unwrap();
     let rows: Vec<Row> = (0..1_000).map(|id| Row { key: Some(id), time: 5, id }).collect();
     let failed = (0..100).find_map(|_| rig.process(JoinSide::Right, &rows).err()).expect("it is over the limit");

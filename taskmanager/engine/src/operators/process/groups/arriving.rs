@@ -43,7 +43,7 @@ impl GroupProcess {
             return Ok(());
         }
         let side = &self.shape.sides[input];
-        let kept = side.rows(batch.clone()).map_err(|source| self.shape.kernel(source))?;
+        let kept = side.rows(batch.clone(), None).map_err(|source| self.shape.kernel(source))?;
         let (keys, failed) = (side.keys(kept.columns()), self.failed());
         let inner = self.inner();
         inner.enter(&keys, batch.num_rows()).map_err(failed)?;

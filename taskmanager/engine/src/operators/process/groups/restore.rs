@@ -10,6 +10,7 @@ use super::GroupProcess;
 use super::table::NO_GROUP;
 use crate::error::EngineError;
 use crate::operator::RestoredState;
+use crate::operators::event_time::restored_watermark;
 use crate::operators::process::states;
 use crate::operators::waiting::{self, RestoredRows};
 use crate::operators::window::Window;
@@ -23,13 +24,13 @@ impl GroupProcess {
             |state: &RestoredState| state.name == WATERMARK || self.shape.sides.iter().any(|side| side.state.name == state.name);
         // What a window had that gave its rows once: how rows of a store were numbered.
         let restored = restored.into_iter().filter(|state| state.name != ROW_NUMBERS);
-        let (rows, others): (Vec<_>, Vec<_>) = restored.partition(is_rows);
+        let (mut rows, others): (Vec<_>, Vec<_>) = restored.partition(is_rows);
         let key_groups = self.running().context.key_groups;
+        self.watermark = restored_watermark(&self.shape.uid, &mut rows)?;
         let rows = waiting::read(&self.shape.uid, &self.shape.sides, key_groups, rows)?;
-        self.watermark = rows.watermark;
-        let (uid, failed) = (self.shape.uid.clone(), self.failed());
+        let (uid, failed, watermark) = (self.shape.uid.clone(), self.failed(), Watermark(self.watermark));
         let running = self.running();
-        running.inner.set_watermark(Watermark(rows.watermark));
+        running.inner.set_watermark(watermark);
         states::restore(&uid, &mut running.inner, &running.context, others)?;
         let mut found = Vec::new();
         let windows = running.windows.for_each_key(&mut running.inner.keyed, |key, name, (start, end)| {
@@ -38,7 +39,7 @@ impl GroupProcess {
         });
         windows.map_err(|source| failed(source.into()))?;
         self.restore_windows(&found);
-        rows.rows.into_iter().try_for_each(|rows| self.restore_rows(rows))?;
+        rows.into_iter().try_for_each(|rows| self.restore_rows(rows))?;
         let given: Vec<u32> = (0..self.groups.numbers() as u32)
             .filter(|group| self.groups.has(*group) && self.is_late(self.groups.get(*group).window))
             .collect();

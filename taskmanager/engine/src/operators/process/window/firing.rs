@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use levada_common::keys::key_groups_of_rows;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows as KeyRows;
 
@@ -25,6 +26,8 @@ pub(super) struct Firing {
     grouped: Vec<Grouped>,
     /// The next key.
     next: usize,
+    /// Keys of which the window was given before a restore; none where it was of no key.
+    given: Vec<bool>,
 }
 
 impl Firing {
@@ -39,7 +42,15 @@ impl Firing {
             }
             grouped.push(of_input);
         }
-        Self { window, rows, index, grouped, next: 0 }
+        Self { window, rows, index, grouped, next: 0, given: Vec::new() }
+    }
+
+    /// Leaves keys out by their key groups, of which there are so many.
+    pub(super) fn leave_out(&mut self, max_parallelism: u32, is_given: impl Fn(u16) -> bool) {
+        let ids: Vec<u32> = (0..self.index.len() as u32).collect();
+        let mut groups = Vec::new();
+        key_groups_of_rows(&self.index.keys(KeyRows::Ids(&ids)), ids.len(), max_parallelism, &mut groups);
+        self.given = groups.into_iter().map(is_given).collect();
     }
 
     /// What is held, as it is counted: by input, bytes and rows.
@@ -53,13 +64,15 @@ impl Firing {
         self.next == self.index.len()
     }
 
-    /// The next groups, at most `max`, and the numbers of their keys; none at the end.
+    /// The next groups, at most `max`, and the numbers of their keys; none at the end, and where all of them are left out.
     pub(super) fn groups(&mut self, shape: &Shape, max: usize) -> Result<Option<(WindowGroups, Vec<u32>)>, EngineError> {
-        let keys: Vec<u32> = (self.next as u32..self.index.len().min(self.next + max) as u32).collect();
+        let next = self.next..self.index.len().min(self.next + max);
+        self.next = next.end;
+        let is_new = |key: &usize| !self.given.get(*key).copied().unwrap_or_default();
+        let keys: Vec<u32> = next.filter(is_new).map(|key| key as u32).collect();
         if keys.is_empty() {
             return Ok(None);
         }
-        self.next += keys.len();
         let inputs = (0..shape.sides.len()).map(|input| self.input(shape, input, &keys)).collect::<Result<Vec<_>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(keys.len()));
         let key_columns = self.index.keys(KeyRows::Ids(&keys));

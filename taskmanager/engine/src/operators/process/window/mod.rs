@@ -27,7 +27,7 @@ use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::late::LateRows;
 use crate::operators::rows::RowBuffer;
 use crate::operators::waiting::{Panes, Place, Reading, Waiting};
-use crate::operators::window::{Split, Window};
+use crate::operators::window::{Split, Window, WindowClock};
 use firing::{Firing, Runs};
 
 pub(super) use shape::Shape;
@@ -60,7 +60,7 @@ pub(super) fn build(
         firing: None,
         runs: Runs::default(),
         fired: i64::MIN,
-        watermark: i64::MIN,
+        clock: WindowClock::new(&window.time),
         fires_at: i64::MIN,
         late,
         running: None,
@@ -96,7 +96,7 @@ impl Waiting for InputRows {
 /// A function in windows.
 ///
 /// Shape of the output: the key's columns, `window_start`, `window_end`, `window_time` (end − 1 ms), and what the function gives;
-/// append. Windows fire in the order of their ends.
+/// append. Windows fire in the order of their ends; they are of event time, or of processing time, by which no row is late.
 struct WindowProcess {
     shape: Shape,
     work: Box<dyn WindowWork>,
@@ -110,8 +110,8 @@ struct WindowProcess {
     runs: Runs,
     /// The watermark at which the last of overlapping windows fired that has.
     fired: i64,
-    watermark: i64,
-    /// The watermark at which windows that do not overlap fire: it begins anew with the sources' time.
+    clock: WindowClock,
+    /// The watermark at which windows that do not overlap fire: that of event time begins anew with the sources' time.
     fires_at: i64,
     /// By input.
     late: Vec<LateRows>,
@@ -133,6 +133,12 @@ impl WindowProcess {
         self.running.as_mut().expect("an operator is opened first")
     }
 
+    /// The next window of the rows that are here, fired or not.
+    fn upcoming(&self) -> Option<Window> {
+        let first = self.panes.first()?;
+        self.shape.series.map_or(Some(first), |series| series.first_after(first, self.fired))
+    }
+
     /// The next window that fires, and its rows' places with whether they leave.
     fn next_window(&mut self) -> Option<(Window, Vec<(Place, bool)>)> {
         let first = self.panes.first();
@@ -140,9 +146,10 @@ impl WindowProcess {
             let window = first.filter(|window| window.has_fired(self.fires_at));
             return window.map(|window| (window, self.shape.places(window, true).collect()));
         };
+        let watermark = self.clock.watermark();
         let window = first.and_then(|slice| series.first_after(slice, self.fired));
-        let Some(window) = window.filter(|window| window.has_fired(self.watermark)) else {
-            self.fired = self.watermark;
+        let Some(window) = window.filter(|window| window.has_fired(watermark)) else {
+            self.fired = watermark;
             return None;
         };
         let last = window.end.saturating_sub(1);
@@ -160,7 +167,14 @@ impl WindowProcess {
                 continue;
             };
             match reading.next(&self.shape, &mut self.panes)? {
-                Some(rows) => self.firing = Some(Firing::new(&self.shape, *window, rows)),
+                Some(rows) => {
+                    let mut firing = Firing::new(&self.shape, *window, rows);
+                    if self.shape.series.is_some() && self.clock.was_given(*window) {
+                        let max = self.running.as_ref().expect("an operator is opened first").context.max_parallelism;
+                        firing.leave_out(max, |group| self.clock.was_given_to(group, *window));
+                    }
+                    self.firing = Some(firing);
+                }
                 None => {
                     self.fired = self.fired.max(window.end.saturating_sub(1));
                     self.reading = None;
@@ -217,15 +231,17 @@ fn take_in(
 }
 
 impl Operator for WindowProcess {
-    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape = &self.shape;
         let has_pane = |(window, side): Place| shape.sides[side].windows.as_ref().is_some_and(|windows| windows.has(window));
-        let watermark = self.panes.open(shape, context, restored, has_pane, |panes, rows| {
+        self.clock.restore(&shape.uid, context.key_groups, &mut restored)?;
+        self.panes.open(shape, context, restored, has_pane, |panes, rows| {
             take_in(shape, panes, i64::MIN, (rows.side, &rows.batch)).map(drop)
         })?;
-        (self.watermark, self.fired) = (watermark, watermark);
+        let given = self.clock.all_given();
+        self.fired = given;
         // Of a job with other windows there may be rows whose windows would all be over.
-        while let Some(slice) = self.panes.first().filter(|slice| shape.is_over(*slice, watermark)) {
+        while let Some(slice) = self.panes.first().filter(|slice| shape.is_over(*slice, given)) {
             let mut over = self.panes.read(shape, &shape.places(slice, true).collect::<Vec<_>>())?;
             while over.next(shape, &mut self.panes)?.is_some() {}
         }
@@ -244,8 +260,9 @@ impl Operator for WindowProcess {
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let kept = self.shape.sides[input].rows(batch.clone()).map_err(|source| self.shape.kernel(source))?;
-        for split in take_in(&self.shape, &mut self.panes, self.watermark, (input, &kept))? {
+        let (watermark, now) = (self.clock.watermark(), self.clock.now());
+        let kept = self.shape.sides[input].rows(batch.clone(), now).map_err(|source| self.shape.kernel(source))?;
+        for split in take_in(&self.shape, &mut self.panes, watermark, (input, &kept))? {
             self.late[input].take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
         }
         self.count()?;
@@ -286,17 +303,32 @@ impl Operator for WindowProcess {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        // After a restore the sources' time starts anew; what has fired stays fired.
-        self.watermark = self.watermark.max(watermark.0);
-        self.fires_at = watermark.0;
+        if self.clock.advance(watermark) {
+            self.fires_at = watermark.0;
+        }
         Ok(Some(watermark))
+    }
+
+    fn keeps_time(&self) -> bool {
+        self.clock.is_processing()
+    }
+
+    fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        self.clock.tick(time_ms);
+        self.fires_at = self.clock.watermark();
+        Ok(self.upcoming().map(|window| match window.has_fired(self.fires_at) {
+            true => time_ms,
+            false => self.clock.shows_at(window.end),
+        }))
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
         if finished {
             return Ok(Vec::new());
         }
-        self.panes.snapshot(&self.shape, checkpoint, self.watermark)
+        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
+        parts.extend(self.clock.parts(&self.shape.uid));
+        Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
@@ -311,6 +343,8 @@ impl Operator for WindowProcess {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.advance(Watermark::MAX).map(|_| ())
+        self.clock.end();
+        self.fires_at = i64::MAX;
+        Ok(())
     }
 }

@@ -56,9 +56,10 @@ impl Shape {
         let inputs = std::iter::once(&spec.input).chain(process.second.iter().map(|second| &second.schema));
         let kept = process.window_inputs(&spec.input);
         let time = kept[0].0.event_time.as_ref().and_then(|name| kept[0].0.batch_index(name));
+        let notes_arrival = window.time.processing;
         let side = |((given, (kept, keys)), state): ((&StreamSchema, (StreamSchema, Vec<String>)), StateDeclaration)| {
             let (uid, keys) = (&spec.uid, keys.as_slice());
-            let plan = SidePlan { uid, given, kept, keys, unique: None, meets, state, has_mark: false };
+            let plan = SidePlan { uid, given, kept, keys, unique: None, meets, state, notes_arrival, has_mark: false };
             Side::new(plan).map_err(invariant)
         };
         let sides = inputs.zip(kept).zip(process.window_states(&spec.input)).map(side).collect::<Result<Vec<_>, _>>()?;

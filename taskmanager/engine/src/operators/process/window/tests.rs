@@ -281,6 +281,128 @@ fn a_co_group_gets_the_rows_of_both_inputs() {
     }
 }
 
+/// Rows by how much the clock goes on before them; each has a time of its own that no one may go by.
+type Timed = (i64, Vec<Row>);
+
+fn timed(rng: &mut StdRng, next: &mut i64) -> Vec<Timed> {
+    let mut row = |rng: &mut StdRng| {
+        *next += 1;
+        (rng.random_range(0..5), -1, *next)
+    };
+    let count = rng.random_range(1..12);
+    (0..count).map(|_| (rng.random_range(0..12), (0..rng.random_range(1..20)).map(|_| row(rng)).collect())).collect()
+}
+
+/// Runs the steps by a clock that begins at `clock`, and says what they would be by event time; windows that were restored at `ahead`
+/// see them at that time or later.
+fn run_by_clock(by_clock: &mut HarnessRun, steps: &[Timed], mut clock: i64, ahead: Option<i64>) -> Vec<Step> {
+    let begun = clock + steps[0].0;
+    let mut seen = Vec::new();
+    for (on, rows) in steps {
+        clock += on;
+        let now = ahead.map_or(clock, |ahead| clock.max(ahead + (clock - begun) / 2));
+        by_clock.processing_time(clock).unwrap();
+        run(by_clock, &[Step::Rows(0, rows.clone())]);
+        seen.extend([Step::Advance(now - 1), Step::Rows(0, rows.iter().map(|(key, _, id)| (*key, now, *id)).collect())]);
+    }
+    seen
+}
+
+#[test]
+fn windows_of_processing_time_have_the_rows_that_come_in_them() {
+    let mut rows = 0;
+    for seed in 0..300 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let window = some_window(&mut rng);
+        let evict = rng.random_bool(0.3).then(|| Evict::Time { ms: rng.random_range(1..10) });
+        let harness = Harness::new(collect()).key("k", LogicalType::Int64).window(window.clone(), evict).by_clock().batch_rows(7);
+        let mut next = 0;
+        let steps = [timed(&mut rng, &mut next), timed(&mut rng, &mut next)];
+        let mut somewhere = || match rng.random_range(0..4) {
+            0 => harness.clone(),
+            at => harness.clone().store([0, 3_000, 100_000][at - 1]),
+        };
+        let harnesses = [somewhere(), somewhere()];
+        let [at_first, then] = harnesses.map(|harness| harness.parallelism(rng.random_range(1..4)));
+        let mut before = at_first.start().unwrap();
+        let mut all = run_by_clock(&mut before, &steps[0], 5, None);
+        let reached = 5 + steps[0].iter().map(|(on, _)| on).sum::<i64>();
+        let snapshot = before.snapshot().unwrap();
+        let mut given_rows = before.output().unwrap();
+        let mut after = then.restore(&snapshot).unwrap();
+        all.extend(run_by_clock(&mut after, &steps[1], reached + rng.random_range(-40..40), Some(reached)));
+        after.finish().unwrap();
+        given_rows.extend(after.output().unwrap());
+        let (groups, late) = naive(&window, &all);
+        assert_eq!(late, 0);
+        let mut model = Vec::new();
+        for ((end, start, key), [mut group, _]) in groups {
+            if let Some(Evict::Time { ms }) = evict {
+                let last = group.iter().map(|row| row.1).max().unwrap();
+                group.retain(|row| row.1 > last - ms);
+            }
+            let text = texts(&mut group.iter().map(|row| row.2).collect::<Vec<_>>());
+            model.extend((0..times(key)).map(|_| expected(key, start, end, json!([group.len(), text]))));
+        }
+        rows += model.len();
+        let found = given_rows.iter().map(|row| given(row, &["n", "ids"])).collect();
+        assert_eq!(sorted(found), sorted(model), "seed {seed}: {window:?} {evict:?}");
+    }
+    assert!(rows > 3_000, "the run is empty: {rows} rows");
+}
+
+/// A barrier comes to each instance at a moment of its own, so that one may have given a window that another one has not.
+#[test]
+fn instances_whose_barriers_are_apart_lose_nothing_and_repeat_nothing() {
+    for seed in 0..300 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let window = some_window(&mut rng);
+        let harness = Harness::new(collect()).key("k", LogicalType::Int64).window(window.clone(), None).by_clock();
+        let mut next = 0;
+        let steps = [timed(&mut rng, &mut next), timed(&mut rng, &mut next)];
+        let width = rng.random_range(1..4);
+        let mut before = harness.clone().parallelism(width).start().unwrap();
+        let mut all = run_by_clock(&mut before, &steps[0], 5, None);
+        let reached = 5 + steps[0].iter().map(|(on, _)| on).sum::<i64>();
+        let ahead: Vec<i64> = (0..width).map(|_| reached + rng.random_range(0..20)).collect();
+        ahead.iter().enumerate().for_each(|(instance, to)| before.processing_time_of(instance, *to).unwrap());
+        let snapshot = before.snapshot().unwrap();
+        let mut given_rows = before.output().unwrap();
+        let reached = ahead.into_iter().max().expect("there is an instance");
+        let mut after = harness.parallelism(rng.random_range(1..4)).restore(&snapshot).unwrap();
+        all.extend(run_by_clock(&mut after, &steps[1], reached + rng.random_range(0..40), Some(reached)));
+        after.finish().unwrap();
+        given_rows.extend(after.output().unwrap());
+        let model = naive(&window, &all).0.into_iter().flat_map(|((end, start, key), [group, _])| {
+            let text = texts(&mut group.iter().map(|row| row.2).collect::<Vec<_>>());
+            (0..times(key)).map(move |_| expected(key, start, end, json!([group.len(), text])))
+        });
+        let found = given_rows.iter().map(|row| given(row, &["n", "ids"])).collect();
+        assert_eq!(sorted(found), sorted(model.collect()), "seed {seed}: {window:?}");
+    }
+}
+
+#[test]
+fn a_co_group_has_the_rows_of_both_inputs_that_come_in_its_window() {
+    let sliding = WindowSpec::Sliding { size_ms: 10, slide_ms: 5, offset_ms: 0 };
+    let harness = Harness::new(pair()).key_pair("k", "key", LogicalType::Int64).window(sliding, None).by_clock();
+    let mut co_group = harness.start().unwrap();
+    co_group.processing_time(3).unwrap();
+    run(&mut co_group, &[Step::Rows(0, vec![(1, 900, 1), (2, 0, 2)]), Step::Rows(1, vec![(1, -900, 3)])]);
+    co_group.processing_time(7).unwrap();
+    run(&mut co_group, &[Step::Rows(1, vec![(1, 0, 4)]), Step::Advance(1_000)]);
+    let given_now = |co_group: &mut HarnessRun| {
+        let rows = co_group.output().unwrap();
+        sorted(rows.iter().map(|row| given(row, &["first", "second"])).collect())
+    };
+    let first = [expected(1, -5, 5, json!(["1", "3"])), expected(2, -5, 5, json!(["2", ""]))];
+    assert_eq!(given_now(&mut co_group), first, "event time does not fire it");
+    co_group.processing_time(10).unwrap();
+    assert_eq!(given_now(&mut co_group), [expected(1, 0, 10, json!(["1", "3 4"])), expected(2, 0, 10, json!(["2", ""]))]);
+    co_group.finish().unwrap();
+    assert_eq!(given_now(&mut co_group), [expected(1, 5, 15, json!(["", "4"]))]);
+}
+
 /// Overlapping windows of more rows than memory holds: slices stay in the store until the last window that has them.
 #[test]
 fn windows_of_more_rows_than_memory_holds_are_handed_out_range_by_range() {

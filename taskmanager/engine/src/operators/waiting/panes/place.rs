@@ -38,9 +38,9 @@ pub(in crate::operators) struct RestoredBatch {
 
 impl<W: Waiting> Panes<W> {
     /// Opens the store, where there is one, and takes what was restored: `take` puts rows into panes, of which `has_pane` says whether
-    /// the operator has it. Answers how far time had come.
+    /// the operator has it.
     ///
-    /// Errors: `Restore` where another state, column or type was saved than the operator has.
+    /// Contract: how far time had come was taken out of `restored`. Errors: `Restore` where another state, column or type was saved than the operator has.
     pub(in crate::operators) fn open(
         &mut self,
         owner: &W::Owner,
@@ -48,7 +48,7 @@ impl<W: Waiting> Panes<W> {
         mut restored: Vec<RestoredState>,
         has_pane: impl Fn(Place) -> bool,
         mut take: impl FnMut(&mut Self, RestoredBatch) -> Result<(), EngineError>,
-    ) -> Result<i64, EngineError> {
+    ) -> Result<(), EngineError> {
         let has_numbers = restored.iter().any(|state| state.name == ROW_NUMBERS);
         let numbers_end = restored_time(owner.uid(), ROW_NUMBERS, &mut restored)?;
         match PanesStore::open(owner, context, has_numbers.then_some(numbers_end))? {
@@ -73,8 +73,7 @@ impl<W: Waiting> Panes<W> {
                 self.store = Some(store);
             }
         }
-        let read = waiting::read(owner.uid(), owner.sides(), context.key_groups, restored)?;
-        for rows in read.rows {
+        for rows in waiting::read(owner.uid(), owner.sides(), context.key_groups, restored)? {
             take(self, RestoredBatch { side: rows.side, batch: rows.batch, marks: rows.marks })?;
             self.settle(owner)?;
         }
@@ -92,7 +91,7 @@ impl<W: Waiting> Panes<W> {
             take(self, rows)?;
             self.settle(owner)?;
         }
-        Ok(read.watermark)
+        Ok(())
     }
 
     /// The next rows of the store that are in no pane; they are deleted where they were.

@@ -13,7 +13,7 @@ use levada_state::snapshot::{Contents, StatePart, ready};
 use super::super::save;
 use super::{Panes, Place, Waiting, WaitingOwner};
 use crate::error::EngineError;
-use crate::operators::event_time::{time_part, watermark_part};
+use crate::operators::event_time::time_part;
 use crate::operators::rows::Part;
 
 /// Rows that are sent between two batches beside a snapshot, about a quarter of a millisecond.
@@ -43,19 +43,12 @@ pub(super) struct Saving {
 }
 
 impl<W: Waiting> Panes<W> {
-    /// The synchronous part of a snapshot: a part for each side, how rows are numbered, and how far time has come, which `open` gives back.
+    /// The synchronous part of a snapshot: a part for each side, and how rows are numbered.
     pub(in crate::operators) fn snapshot(
         &mut self,
         owner: &W::Owner,
         checkpoint: CheckpointId,
-        watermark: i64,
     ) -> Result<Vec<StatePart>, EngineError> {
-        let mut parts = self.rows_parts(owner, checkpoint)?;
-        parts.extend(watermark_part(owner.uid(), watermark));
-        Ok(parts)
-    }
-
-    fn rows_parts(&mut self, owner: &W::Owner, checkpoint: CheckpointId) -> Result<Vec<StatePart>, EngineError> {
         let part = |at: usize, contents| StatePart { meta: owner.sides()[at].state.clone(), contents };
         let sides = 0..owner.sides().len();
         if self.store.is_none() {
