@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use levada_common::plan::{
-    AggregatePhase, AggregateSpec, JoinKind, JoinScope, JoinSpec, OperatorKind, SessionGap, TopSpec, WindowSpec,
+    AggregatePhase, AggregateSpec, Evict, JoinKind, JoinScope, JoinSpec, OperatorKind, ProcessSpec, ProcessWindow, SessionGap,
+    TopSpec, WindowSpec,
 };
 
 use super::{BackendKind, jobs};
@@ -60,7 +61,9 @@ fn of_join(join: &JoinSpec) -> Vec<String> {
         JoinScope::Standing { ttl_ms: Some(_), .. } => "join of rows that expire",
         JoinScope::Standing { left_unique: None, right_unique: None, .. } => "join of rows",
         JoinScope::Standing { .. } => "join of changes",
-        JoinScope::Lookup { .. } => "lookup join",
+        JoinScope::Lookup { whole: true, .. } => "lookup join, table read first",
+        JoinScope::Lookup { .. } if join.right.changelog => "lookup join, table of changes",
+        JoinScope::Lookup { .. } => "lookup join, table as it is",
     };
     vec![format!("{scope}, {}", join.kind)]
 }
@@ -78,6 +81,36 @@ fn of_top(top: &TopSpec) -> Vec<String> {
     found.into_iter().map(str::to_owned).collect()
 }
 
+/// What a function in windows is by these, and by what of them it gets when.
+fn of_windows(process: &ProcessSpec, window: &ProcessWindow) -> Vec<String> {
+    let what = if process.second.is_some() { "co-group" } else { "function" };
+    let name = match &window.window {
+        WindowSpec::Tumbling { .. } => "tumbling",
+        WindowSpec::Sliding { .. } => "sliding",
+        WindowSpec::Cumulate { .. } => "cumulate",
+        WindowSpec::Session { gap: SessionGap::Fixed { .. } } => "session",
+        WindowSpec::Session { gap: SessionGap::Column { .. } } => "session by column",
+        WindowSpec::Same => "same",
+        WindowSpec::Running | WindowSpec::Count { .. } | WindowSpec::Global => panic!("a function has no such windows"),
+    };
+    let name = if window.time.processing { format!("{name} of processing time") } else { name.into() };
+    let mut found = vec![format!("{what} in {name}")];
+    let mut with = |has: bool, part: &str| found.extend(has.then(|| format!("{what} in {name} {part}")));
+    with(window.trigger.is_some(), "with a trigger");
+    with(window.trigger.as_ref().is_some_and(|trigger| trigger.function.event_timers), "with timers");
+    with(window.evictor.is_some(), "with an evictor");
+    with(matches!(window.evict, Some(Evict::Rows { .. })), "of the last rows");
+    with(matches!(window.evict, Some(Evict::Time { .. })), "of the last time");
+    if let Some(firing) = &window.firing {
+        with(firing.lateness_ms > 0, "with lateness");
+        with(firing.early.is_some_and(|early| early.rows.is_some()), "early by rows");
+        with(firing.early.is_some_and(|early| early.every_ms.is_some()), "early by time");
+        with(firing.late.is_some(), "with late results");
+        with(!firing.accumulate, "in parts");
+    }
+    found
+}
+
 fn found() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for job in jobs() {
@@ -88,10 +121,15 @@ fn found() -> BTreeSet<String> {
                 OperatorKind::Aggregate(aggregate) if aggregate.phase == AggregatePhase::Partial => Vec::new(),
                 OperatorKind::Aggregate(aggregate) => of_aggregate(aggregate),
                 OperatorKind::Join(join) => of_join(join),
+                OperatorKind::Process(process) => match &process.window {
+                    Some(window) => of_windows(process, window),
+                    None => vec![process.function.kind.to_string()],
+                },
                 OperatorKind::Top(top) => of_top(top),
                 OperatorKind::Distinct(_) => vec!["distinct".into()],
                 OperatorKind::Split { .. } => vec!["split".into()],
-                _ => Vec::new(),
+                OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => Vec::new(),
+                OperatorKind::Assign(_) => Vec::new(),
             });
         }
     }
@@ -170,6 +208,41 @@ const WANTED: &[&str] = &[
     "join of rows that expire, left",
     "join in the same windows, left",
     "same early by rows",
+    "lookup join, table read first, inner",
+    "lookup join, table read first, left",
+    "lookup join, table read first, semi",
+    "lookup join, table read first, anti",
+    "lookup join, table as it is, inner",
+    "lookup join, table as it is, left",
+    "lookup join, table of changes, left",
+    "function in tumbling",
+    "function in sliding",
+    "function in cumulate",
+    "function in same",
+    "function in session",
+    "function in session by column",
+    "function in tumbling of processing time",
+    "function in sliding of processing time",
+    "function in cumulate of processing time",
+    "function in tumbling of the last rows",
+    "function in tumbling of the last time",
+    "function in tumbling with a trigger",
+    "function in tumbling with timers",
+    "function in tumbling with an evictor",
+    "function in tumbling with lateness",
+    "function in tumbling with late results",
+    "function in tumbling early by time",
+    "function in sliding with a trigger",
+    "function in cumulate early by rows",
+    "function in cumulate in parts",
+    "function in session with a trigger",
+    "function in session with an evictor",
+    "function in session with lateness",
+    "function in session early by rows",
+    "co-group in tumbling",
+    "co-group in sliding of processing time",
+    "co-group in session",
+    "co-group in session with lateness",
 ];
 
 #[test]

@@ -18,18 +18,20 @@ use levada_engine::source::{Source, SourceContext, SourcePoll};
 use levada_engine::task::Environment;
 use levada_state::keyed::HeapBudget;
 
-/// What planning knows of the ends.
+use super::functions::functions;
+
+/// What planning knows of the ends, and of the functions between them. A source that is `endless` is not said to end, though it does.
 pub fn declarations() -> Declarations {
     let shape = |options: &Options| SourceShape {
         columns: columns(options),
         computed: Vec::new(),
         event_time: None,
-        bounded: true,
+        bounded: options.get("endless").is_none(),
         replayable: true,
         parallelism_max: Some(1),
     };
     let rows = SourceDeclaration {
-        options: vec!["columns".into()],
+        options: vec!["columns".into(), "endless".into()],
         path_options: Vec::new(),
         read: Arc::new(move |options| Ok(shape(options))),
         splits: Arc::new(|_, _| Ok(vec!["0".into()])),
@@ -41,7 +43,8 @@ pub fn declarations() -> Declarations {
         exactly_once: true,
         read: Arc::new(|_, _| Ok(())),
     };
-    Declarations { sources: [("rows".into(), rows)].into(), sinks: [("lines".into(), lines)].into(), functions: None }
+    let functions = functions().into_iter().map(|(name, function)| (name, function.declaration().clone())).collect();
+    Declarations { sources: [("rows".into(), rows)].into(), sinks: [("lines".into(), lines)].into(), functions: Some(functions) }
 }
 
 fn columns(options: &Options) -> Vec<Column> {
@@ -111,7 +114,7 @@ impl Ends {
                 sink
             })]
             .into(),
-            functions: BTreeMap::new(),
+            functions: functions(),
             heap_budget: Arc::new(HeapBudget::unlimited()),
             processing_time_zero_ms: 0,
         }

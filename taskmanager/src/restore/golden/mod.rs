@@ -8,6 +8,7 @@
 
 mod covered;
 mod ends;
+mod functions;
 mod run;
 mod script;
 

@@ -2,12 +2,13 @@
 //! in files whose places in a database only their operator knows.
 
 use levada_common::ids::Uid;
-use levada_common::plan::{BackendKind, FiringSpec, OperatorKind, OperatorSpec, WindowSpec};
+use levada_common::plan::{BackendKind, FiringSpec, OperatorKind, OperatorSpec, ProcessWindow, WindowSpec};
 use levada_state::cold::ColdStores;
 
 use super::rig::{Place, Rig};
 use super::run::Feed;
-use super::windows::{WHOLE, windowed, with};
+use super::specs::windowed;
+use super::windows::{WHOLE, tumbling, with};
 
 /// What comes out of `after`, which goes on from where `before` was with a few rows in windows that are open.
 async fn goes_on(backends: [BackendKind; 2], before: &OperatorSpec, after: &OperatorSpec) -> Vec<String> {
@@ -43,7 +44,7 @@ async fn windows_of_rows_that_begin_to_overlap() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn windows_of_a_function_that_begin_to_take_late_rows() {
-    let before = windowed("rows", WHOLE, None, None);
+    let before = windowed("rows", WHOLE, ProcessWindow::once(tumbling(), None));
     let mut after = before.clone();
     let OperatorKind::Process(process) = &mut after.kind else { unreachable!("it is a function") };
     let window = process.window.as_mut().expect("it has windows");
@@ -55,7 +56,7 @@ async fn windows_of_a_function_that_begin_to_take_late_rows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_wait_are_written_once() {
     let mut rig = Rig::new(BackendKind::Fs, Place::Files).await;
-    rig.operators = vec![windowed("rows", WHOLE, None, None)];
+    rig.operators = vec![windowed("rows", WHOLE, ProcessWindow::once(tumbling(), None))];
     let state = rig.operators[0].state_names().swap_remove(0);
     let mut run = rig.start(2, None).await.unwrap();
     run.feed(&Feed::of(&[("a", 1, 10), ("b", 2, 11), ("c", 3, 12), ("a", 4, 13), ("c", 5, 14)], 20, 0));

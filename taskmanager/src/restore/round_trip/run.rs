@@ -10,7 +10,7 @@ use arrow::util::display::array_value_to_string;
 use levada_common::checkpoint::StateKind;
 use levada_common::ids::{AttemptId, CheckpointId, Uid};
 use levada_common::keys::{KeyGroupRange, key_groups, owner_of_group};
-use levada_common::plan::{OperatorKind, OperatorSpec, Plan};
+use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec, Plan};
 use levada_common::time::Watermark;
 use levada_engine::metrics::NodeMetrics;
 use levada_engine::operator::{Operator, OperatorContext, RestoredState};
@@ -153,6 +153,8 @@ impl Run {
                     OperatorKind::Process(process) if process.second.is_none() => {
                         process.broadcast.as_ref().and(feed.rates.clone())
                     }
+                    // Every instance has all of a table.
+                    OperatorKind::Join(join) if matches!(join.scope, JoinScope::Lookup { .. }) => Some(feed.others.clone()),
                     OperatorKind::Process(_) | OperatorKind::Join(_) => Some(own(&feed.others, &others, subtask)),
                     _ => None,
                 };

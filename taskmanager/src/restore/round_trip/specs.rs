@@ -14,6 +14,9 @@ use super::functions::{EVERYTHING, GATHERED, LISTS, functions};
 /// Milliseconds of a tumbling window.
 pub const WINDOW_MS: i64 = 200;
 
+/// Millisecond of processing time between two feeds, twice.
+pub const CLOCK_WINDOW_MS: i64 = 1_800;
+
 /// How long a row of the regular join stands: longer than a run, so that it is stamped and never goes.
 const STANDING_MS: i64 = 1_000_000_000;
 
@@ -37,13 +40,22 @@ pub fn specs() -> Vec<OperatorSpec> {
     let specs = vec![
         function(EVERYTHING, EVERYTHING, &["k"], Some(rates())),
         function(LISTS, LISTS, &[], None),
-        windowed(GATHERED, WindowSpec::Sliding { size_ms: 300, slide_ms: 100, offset_ms: 30 }),
+        windowed(
+            GATHERED,
+            GATHERED,
+            ProcessWindow::once(WindowSpec::Sliding { size_ms: 300, slide_ms: 100, offset_ms: 30 }, None),
+        ),
         aggregate("running", WindowSpec::Running),
         aggregate("global", WindowSpec::Global),
         aggregate("panes", WindowSpec::Tumbling { size_ms: WINDOW_MS, offset_ms: 0 }),
         aggregate("slices", WindowSpec::Sliding { size_ms: 300, slide_ms: 100, offset_ms: 30 }),
         aggregate("grown", WindowSpec::Cumulate { size_ms: 400, step_ms: 100, offset_ms: 0 }),
         aggregate("sessions", WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: 100 } }),
+        join(
+            "windows_by_clock",
+            JoinKind::Full,
+            JoinScope::Tumbling { size_ms: CLOCK_WINDOW_MS, offset_ms: 0, time: WindowTime::processing() },
+        ),
         join("windows", JoinKind::Full, JoinScope::Tumbling { size_ms: WINDOW_MS, offset_ms: 50, time: WindowTime::default() }),
         join("intervals", JoinKind::Left, JoinScope::Within { from_ms: -100, to_ms: 150 }),
         join(
@@ -51,6 +63,7 @@ pub fn specs() -> Vec<OperatorSpec> {
             JoinKind::Left,
             JoinScope::Standing { ttl_ms: Some(STANDING_MS), left_unique: None, right_unique: None },
         ),
+        join("looked_up", JoinKind::Left, JoinScope::Lookup { whole: false, moves: false }),
         top("best", TopSpec { order: vec![by_value()], limit: 3, place: Some("place".into()), ..arrived() }),
         top("first", arrived()),
     ];
@@ -77,13 +90,13 @@ pub fn function(uid: &str, name: &str, keys: &[&str], broadcast: Option<StreamSc
     spec(uid, OperatorKind::Process(Box::new(process)), output)
 }
 
-/// The operator `name` that hands the function of this name the rows of each key in these windows.
-fn windowed(name: &str, window: WindowSpec) -> OperatorSpec {
-    let spec = function(name, name, &["k"], None);
+/// The operator `uid` that hands the function of this name the rows of each key in these windows.
+pub fn windowed(uid: &str, name: &str, window: ProcessWindow) -> OperatorSpec {
+    let spec = function(uid, name, &["k"], None);
     let OperatorKind::Process(process) = spec.kind else { panic!("it is a function") };
     let times = ["window_start", "window_end", "window_time"].map(|name| Column::new(name, LogicalType::Timestamp, false));
     let columns = process.keys.iter().cloned().chain(times).chain(process.function.outputs.iter().cloned()).collect();
-    let process = ProcessSpec { window: Some(ProcessWindow::once(window, None)), ..*process };
+    let process = ProcessSpec { window: Some(window), ..*process };
     let output = StreamSchema { event_time: Some("window_time".into()), ..StreamSchema::append(columns) };
     OperatorSpec { kind: OperatorKind::Process(Box::new(process)), output, ..spec }
 }
