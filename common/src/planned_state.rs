@@ -143,6 +143,7 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         }
         OperatorKind::Join(spec) if matches!(spec.scope, JoinScope::Lookup { .. }) => of_lookup(spec, operator),
         OperatorKind::Join(spec) => of_join(spec, operator),
+        OperatorKind::Top(spec) if spec.local => Vec::new(),
         OperatorKind::Top(spec) => {
             let state = spec.state(&operator.input);
             let watermark = spec.window.is_some().then(|| (WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default()));

@@ -31,6 +31,10 @@ pub struct TopSpec {
     /// Whether rows that are equal to the last of the best ones are among them, whatever the limit; equal rows share a place.
     #[serde(default)]
     pub with_ties: bool,
+    /// Whether it is only the local half of one in windows without a key: what cannot be among the best is left out, and all other
+    /// rows go on as they came, to the other half. It has no state.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub local: bool,
 }
 
 /// The windows of a top-N. Times are milliseconds.

@@ -85,6 +85,7 @@ fn describe_vertex(out: &mut String, plan: &Plan, vertex: &Vertex) -> std::fmt::
                     writeln!(out, "     {} state \"{}\"", state.schema.shape, state.name)?;
                 }
             }
+            OperatorKind::Top(spec) if spec.local => {}
             OperatorKind::Top(_) => writeln!(out, "     state \"top\"")?,
             OperatorKind::Join(spec) if matches!(spec.scope, JoinScope::Lookup { .. }) => {
                 writeln!(out, "     state \"{}\"", JoinSpec::TABLE)?;
@@ -138,6 +139,7 @@ fn clause(operator: &OperatorSpec) -> String {
     match &operator.kind {
         OperatorKind::Aggregate(AggregateSpec { phase: AggregatePhase::Partial, .. }) => format!("partial {}", operator.clause),
         OperatorKind::Aggregate(AggregateSpec { phase: AggregatePhase::Final, .. }) => format!("final {}", operator.clause),
+        OperatorKind::Top(TopSpec { local: true, .. }) => format!("local {}", operator.clause),
         _ => operator.clause.clone(),
     }
 }

@@ -82,8 +82,11 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
             OperatorKind::Top(spec) => {
                 let order = spec.order.iter().map(|by| &by.column);
                 let window = WINDOW;
-                let of_window = |name: &String| spec.window.is_some() && window.contains(&name.as_str());
-                let read = read.into_iter().filter(|name| Some(name) != spec.place.as_ref() && !of_window(name));
+                // A local half gives what it takes.
+                let is_own = !spec.local;
+                let of_window = |name: &String| is_own && spec.window.is_some() && window.contains(&name.as_str());
+                let is_place = |name: &String| is_own && Some(name) == spec.place.as_ref();
+                let read = read.into_iter().filter(|name| !is_place(name) && !of_window(name));
                 let times: Vec<String> = match spec.window {
                     None => Vec::new(),
                     Some(TopWindow::Tumbling { .. }) => input.event_time.iter().cloned().collect(),
@@ -242,6 +245,7 @@ fn renew(stage: &mut Stage, input: StreamSchema) {
                     let columns = &operator.output.columns;
                     operator.output.event_time.take_if(|name| !columns.iter().any(|column| column.name == *name));
                 }
+                OperatorKind::Top(TopSpec { local: true, .. }) => operator.output = input.clone(),
                 OperatorKind::Top(TopSpec { window: Some(_), place, .. }) => {
                     let window = WINDOW;
                     let own = |column: &Column| Some(&column.name) == place.as_ref() || window.contains(&column.name.as_str());

@@ -46,7 +46,7 @@ impl Planner<'_> {
         }
         let ttl_ms = node.ttl_ms.map(|ttl| ttl as i64);
         let changelog_full = node.changelog_full;
-        let spec = TopSpec { keys, order, newest_wins, limit, place, changelog_full, ttl_ms, window, with_ties };
+        let spec = TopSpec { keys, order, newest_wins, limit, place, changelog_full, ttl_ms, window, with_ties, local: false };
         self.push_top(node, clause, &mut stream, spec, wanted);
         Some(stream)
     }
@@ -82,6 +82,11 @@ impl Planner<'_> {
             self.warn_with_rocksdb(node, &format!("`{clause}` {what}"));
         }
         let keyed = !spec.keys.is_empty();
+        // Late rows that are read are told where windows fire, of all rows.
+        let reads_late = self.outputs.is_read(&node.uid, SideOutput::LATE);
+        if !keyed && spec.window.is_some() && stream.parallelism > 1 && !reads_late {
+            self.push_local_top(node, clause, stream, &spec);
+        }
         let parallelism = if keyed { wanted.unwrap_or(self.settings.parallelism) } else { 1 };
         let partition = match (stream.is_in_place(&spec.keys, parallelism), keyed) {
             (true, _) => Partition::Forward,
@@ -117,6 +122,15 @@ impl Planner<'_> {
             let late = Stream { partitioned_by: stream.partitioned_by.clone(), single: stream.single, ..late };
             self.add_sides(&node.uid, stream, vec![(SideOutput::LATE.into(), late)]);
         }
+    }
+
+    /// Puts the local half of a top-N without a key before the rows of all instances come together.
+    fn push_local_top(&mut self, node: &TransformNode, clause: &'static str, stream: &mut Stream, spec: &TopSpec) {
+        let kind = OperatorKind::Top(TopSpec { local: true, ..spec.clone() });
+        let (output, parallelism) = (stream.schema.clone(), stream.parallelism);
+        let operator =
+            NewOperator { uid: node.uid.clone(), clause, kind, output, uses: Vec::new(), bad_records: node.bad_records };
+        self.push_operator(stream, operator, Partition::Forward, parallelism);
     }
 
     /// The window that the best rows are of; `None` where it cannot be one, which is reported.

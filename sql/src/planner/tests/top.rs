@@ -44,6 +44,37 @@ fn plans_of_what_stands() {
     golden("standing", &text);
 }
 
+/// What cannot be among the best does not go over the exchange: where there is one, no key, and no one reads late rows.
+#[test]
+fn the_best_rows_of_windows_without_a_key_are_found_in_two_phases() {
+    let phases = |clauses: &str, parallelism: u32| {
+        let plan = planned(
+            &job(&format!("  t: {{ inputs: [rows], {clauses}, order_by: [a desc], limit: 3, rank: place }}"), "t"),
+            parallelism,
+        );
+        check(&plan);
+        let of_vertex = |vertex: &levada_common::plan::Vertex| {
+            let tops = vertex.operators.iter().filter_map(|operator| match &operator.kind {
+                OperatorKind::Top(spec) => Some((vertex.parallelism, spec.local, operator.state_names().len())),
+                _ => None,
+            });
+            tops.collect::<Vec<_>>()
+        };
+        plan.vertices.iter().flat_map(of_vertex).collect::<Vec<_>>()
+    };
+    let tumbling = "window: { tumbling: { size: 10s } }";
+    assert_eq!(phases(tumbling, 2), [(2, true, 0), (1, false, 2)]);
+    assert_eq!(phases(tumbling, 1), [(1, false, 2)]);
+    assert_eq!(phases(&format!("key_by: [k], {tumbling}"), 2), [(2, false, 2)]);
+    let late = "\n  u: { inputs: [t/late], select: { a: a } }";
+    let document = job(&format!("  t: {{ inputs: [rows], {tumbling}, order_by: [a desc], limit: 3 }}{late}"), "t");
+    let plan = planned(&document.replace("sinks:", "sinks:\n  late: { inputs: [u], file: {} }"), 2);
+    let locals = plan.vertices.iter().flat_map(|vertex| &vertex.operators);
+    assert!(!locals.into_iter().any(|operator| matches!(&operator.kind, OperatorKind::Top(spec) if spec.local)));
+    let text = explain(&planned(&job(&format!("  t: {{ inputs: [rows], {tumbling}, order_by: [a desc], limit: 3 }}"), "t"), 2));
+    assert!(text.contains("local order_by of \"t\": the first 3, no key, tumbling 10 s, in order of a desc, arrival"), "{text}");
+}
+
 #[test]
 fn what_cannot_be_kept_is_refused() {
     let cases = [

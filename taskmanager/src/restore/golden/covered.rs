@@ -125,6 +125,7 @@ fn found() -> BTreeSet<String> {
                     Some(window) => of_windows(process, window),
                     None => vec![process.function.kind.to_string()],
                 },
+                OperatorKind::Top(top) if top.local => Vec::new(),
                 OperatorKind::Top(top) => of_top(top),
                 OperatorKind::Distinct(_) => vec!["distinct".into()],
                 OperatorKind::Split { .. } => vec!["split".into()],

@@ -176,6 +176,7 @@ fn arrived() -> TopSpec {
         ttl_ms: None,
         window: None,
         with_ties: false,
+        local: false,
     }
 }
 

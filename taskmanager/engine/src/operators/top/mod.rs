@@ -1,10 +1,11 @@
 //! The best rows of each key by an order: kept up to date as rows come (running top-N, and deduplication, which is the best one), or
-//! given when their window fires.
+//! given when their window fires. Without a key a local half in every instance leaves out what cannot be among the best.
 //!
 //! What a batch changes goes out key by key, once a batch. Must never know changelogs on its input.
 
 mod best;
 mod changes;
+mod local;
 mod shape;
 mod window;
 
@@ -26,6 +27,7 @@ use crate::operators::late::LateRows;
 use crate::operators::rows::{KeyedRowStore, Saving, Sweep};
 use best::{Best, BestOf, Candidates, Stamps};
 use changes::Changes;
+use local::LocalTop;
 use shape::Shape;
 use window::WindowTop;
 
@@ -34,6 +36,9 @@ use window::WindowTop;
 /// Errors: `Invariant` where the plan names a column that there is not, or orders by one that has no order.
 pub(super) fn build(spec: &OperatorSpec, top: &TopSpec) -> Result<Box<dyn Operator>, EngineError> {
     let shape = Shape::new(spec, top)?;
+    if top.local {
+        return Ok(Box::new(LocalTop::new(shape)));
+    }
     Ok(match shape.windows.is_some() {
         false => Box::new(Top::new(shape, top.ttl_ms)),
         true => Box::new(WindowTop::new(shape, LateRows::new(spec, SideOutput::LATE, &spec.input)?)),

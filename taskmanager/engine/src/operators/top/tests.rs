@@ -1,5 +1,6 @@
 //! Top-N and deduplication against sorted lists: what the changes add up to after every batch, across restores, and what lives how long.
 
+mod local;
 mod stored;
 mod windows;
 
@@ -66,6 +67,7 @@ fn top(rng: &mut StdRng) -> TopSpec {
         ttl_ms: None,
         window: None,
         with_ties: false,
+        local: false,
     }
 }
 
@@ -272,6 +274,7 @@ fn a_time_to_live_is_switched_on_and_off_across_restores() {
         ttl_ms,
         window: None,
         with_ties: false,
+        local: false,
     };
     let row = |id| (1, None, String::new(), id);
     let mut without = Rig::new(&of_ttl(None), Vec::new(), everything());
@@ -302,6 +305,7 @@ fn a_key_comes_again_when_its_time_to_live_is_over() {
         ttl_ms: Some(1_600),
         window: None,
         with_ties: false,
+        local: false,
     };
     let mut rig = Rig::new(&top, Vec::new(), everything());
     let row = |id| (1, None, String::new(), id);

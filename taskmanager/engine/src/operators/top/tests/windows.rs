@@ -15,23 +15,23 @@ const SIZE_MS: i64 = 10;
 
 /// Key, time, what is ordered by, number of arrival.
 #[derive(Debug, Clone, Copy)]
-struct Row {
-    key: i64,
-    time: i64,
-    value: Option<i64>,
-    id: i64,
+pub(super) struct Row {
+    pub(super) key: i64,
+    pub(super) time: i64,
+    pub(super) value: Option<i64>,
+    pub(super) id: i64,
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(super) enum Step {
     Rows(Vec<Row>),
     Advance(i64),
 }
 
 /// What goes out: key, place, window, id.
-type Given = (i64, i64, i64, i64);
+pub(super) type Given = (i64, i64, i64, i64);
 
-fn input() -> StreamSchema {
+pub(super) fn input() -> StreamSchema {
     let columns =
         [("k", LogicalType::Int64), ("t", LogicalType::Timestamp), ("n", LogicalType::Int64), ("id", LogicalType::Int64)];
     let bounds = ["window_start", "window_end"].map(|name| (name, LogicalType::Timestamp));
@@ -43,7 +43,7 @@ fn start(time: i64) -> i64 {
     time.div_euclid(SIZE_MS) * SIZE_MS
 }
 
-fn batch(rows: &[Row]) -> RecordBatch {
+pub(super) fn batch(rows: &[Row]) -> RecordBatch {
     let times =
         |of: &dyn Fn(&Row) -> i64| -> ArrayRef { Arc::new(TimestampMillisecondArray::from_iter_values(rows.iter().map(of))) };
     let columns: Vec<ArrayRef> = vec![
@@ -57,7 +57,7 @@ fn batch(rows: &[Row]) -> RecordBatch {
     RecordBatch::try_new(super::windows::input().to_arrow(), columns).expect("columns match the schema")
 }
 
-fn spec(top: &TopSpec) -> OperatorSpec {
+pub(super) fn spec(top: &TopSpec) -> OperatorSpec {
     let given = ["k", "id"].map(|name| input().column(name).expect("it is one").clone());
     let place = Column::new("place", LogicalType::Int64, false);
     let window = ["window_start", "window_end", "window_time"].map(|name| Column::new(name, LogicalType::Timestamp, false));
@@ -74,7 +74,7 @@ fn spec(top: &TopSpec) -> OperatorSpec {
     }
 }
 
-fn top(rng: &mut StdRng) -> TopSpec {
+pub(super) fn top(rng: &mut StdRng) -> TopSpec {
     let window = [TopWindow::Same, TopWindow::Tumbling { size_ms: SIZE_MS, offset_ms: 0 }][rng.random_range(0..2)].clone();
     TopSpec {
         keys: if rng.random_bool(0.8) { vec!["k".into()] } else { Vec::new() },
@@ -86,10 +86,11 @@ fn top(rng: &mut StdRng) -> TopSpec {
         ttl_ms: None,
         window: Some(window),
         with_ties: rng.random(),
+        local: false,
     }
 }
 
-fn steps(rng: &mut StdRng, time: &mut i64, next: &mut i64) -> Vec<Step> {
+pub(super) fn steps(rng: &mut StdRng, time: &mut i64, next: &mut i64) -> Vec<Step> {
     let row = |rng: &mut StdRng, time: i64, next: &mut i64| {
         *next += 1;
         let value = rng.random_bool(0.9).then(|| rng.random_range(0..5));
@@ -106,7 +107,7 @@ fn steps(rng: &mut StdRng, time: &mut i64, next: &mut i64) -> Vec<Step> {
 }
 
 /// What windows that fire give, and the ids of late rows: every window is a list.
-fn expected(top: &TopSpec, steps: &[Step]) -> (Vec<Given>, Vec<i64>) {
+pub(super) fn expected(top: &TopSpec, steps: &[Step]) -> (Vec<Given>, Vec<i64>) {
     let (mut windows, mut late, mut watermark) = (BTreeMap::<(i64, i64), Vec<Row>>::new(), Vec::new(), i64::MIN);
     for step in steps {
         match step {
@@ -143,7 +144,7 @@ fn expected(top: &TopSpec, steps: &[Step]) -> (Vec<Given>, Vec<i64>) {
     (given, late)
 }
 
-struct WindowRig {
+pub(super) struct WindowRig {
     operator: Box<dyn Operator>,
     metrics: Arc<crate::metrics::NodeMetrics>,
     given: Vec<Given>,
@@ -151,14 +152,14 @@ struct WindowRig {
 }
 
 impl WindowRig {
-    fn new(top: &TopSpec, restored: Vec<RestoredState>, key_groups: KeyGroupRange) -> Self {
+    pub(super) fn new(top: &TopSpec, restored: Vec<RestoredState>, key_groups: KeyGroupRange) -> Self {
         let mut operator = build(&spec(top), top).expect("the plan is good");
         let context = OperatorContext { key_groups, max_parallelism: MAX_PARALLELISM, ..crate::testing::context("best", 7) };
         operator.open(&context, restored).expect("it opens");
         Self { operator, metrics: context.metrics, given: Vec::new(), late: Vec::new() }
     }
 
-    fn run(&mut self, steps: &[Step]) {
+    pub(super) fn run(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
                 Step::Rows(rows) => self.operator.process(0, batch(rows)).expect("rows are taken in"),
@@ -166,6 +167,16 @@ impl WindowRig {
             }
             self.drain();
         }
+    }
+
+    pub(super) fn process(&mut self, batch: RecordBatch) {
+        self.operator.process(0, batch).expect("rows are taken in");
+        self.drain();
+    }
+
+    /// Number of rows that went out.
+    pub(super) fn given(&self) -> usize {
+        self.given.len()
     }
 
     fn drain(&mut self) {
@@ -185,13 +196,13 @@ impl WindowRig {
         }
     }
 
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.operator.finish().expect("it ends");
         self.drain();
         assert_eq!(self.metrics.state_keys.load(Ordering::Relaxed), 0, "nothing is kept of windows that have fired");
     }
 
-    fn sorted(mut self) -> (Vec<Given>, Vec<i64>) {
+    pub(super) fn sorted(mut self) -> (Vec<Given>, Vec<i64>) {
         self.given.sort_unstable();
         self.late.sort_unstable();
         (self.given, self.late)

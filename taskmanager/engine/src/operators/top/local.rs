@@ -1,0 +1,123 @@
+//! The local half of a top-N in windows without a key: it stands before the rows of all instances come together, and lets those go on
+//! that may still be among the best.
+//!
+//! A row of which as many better ones as are wanted went on before goes nowhere; all others go on at once, as they came. So nothing
+//! waits here, neither for time nor for a barrier, and what is remembered is no state: where it is forgotten more rows go on. Which
+//! rows are late is for the other half to say, whose time may be behind: all of a window that has fired here go on. Right after a
+//! restore that is not known, so late rows may be held back, uncounted; where they are read there is no local half.
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array};
+use arrow::record_batch::RecordBatch;
+use levada_common::time::Watermark;
+
+use super::shape::Shape;
+use crate::error::EngineError;
+use crate::operator::{Operator, OperatorContext, RestoredState};
+use crate::operators::pending::Pending;
+use crate::operators::window::Window;
+
+/// Rows that are remembered, over all windows: beyond, all are forgotten.
+const REMEMBERED_MAX: usize = 1 << 17;
+
+/// The rows that may be among the best of their window.
+///
+/// Shape of the output: the input's; append, in the order in which rows came.
+pub(super) struct LocalTop {
+    shape: Shape,
+    sent: BTreeMap<Window, Sent>,
+    /// Number of rows that are remembered.
+    remembered: usize,
+    /// The number of the row that arrives next.
+    arrivals: i64,
+    watermark: i64,
+    pending: Pending,
+    rows_max: usize,
+}
+
+/// What the best rows of a window that went on are ordered by, the worst one first.
+#[derive(Default)]
+struct Sent(BinaryHeap<Box<[u8]>>);
+
+impl Sent {
+    /// Whether a row of this order may be among the best; it is one of those that went on then.
+    fn enter(&mut self, shape: &Shape, order: &[u8]) -> bool {
+        if self.0.len() < shape.limit as usize {
+            self.0.push(order.into());
+            return true;
+        }
+        let Some(mut worst) = self.0.peek_mut() else { return false };
+        if order < &worst[..] {
+            *worst = order.into();
+            return true;
+        }
+        shape.with_ties && shape.without_arrival(order) == shape.without_arrival(&worst)
+    }
+}
+
+impl LocalTop {
+    /// Contract: the shape has windows and no key.
+    pub(super) fn new(shape: Shape) -> Self {
+        let (sent, pending) = (BTreeMap::new(), Pending::default());
+        Self { shape, sent, remembered: 0, arrivals: 0, watermark: i64::MIN, pending, rows_max: 0 }
+    }
+
+    /// The places of the rows that go on, ascending.
+    fn choose(&mut self, batch: &RecordBatch) -> Result<Vec<u32>, EngineError> {
+        let rows = batch.num_rows();
+        let arrivals: ArrayRef = Arc::new(Int64Array::from_iter_values(self.arrivals..self.arrivals + rows as i64));
+        self.arrivals += rows as i64;
+        let orders = self.shape.orders(batch.columns(), &arrivals)?;
+        let source = self.shape.windows.as_ref().expect("it is in windows");
+        let mut chosen = Vec::new();
+        for (window, split) in source.split(batch).map_err(|reason| self.shape.invariant(reason))? {
+            let numbers = split.numbers(rows).into_iter();
+            if window.has_fired(self.watermark) {
+                chosen.extend(numbers);
+                continue;
+            }
+            let sent = self.sent.entry(window).or_default();
+            let before = sent.0.len();
+            chosen.extend(numbers.filter(|row| sent.enter(&self.shape, orders.value(*row as usize))));
+            self.remembered += sent.0.len() - before;
+        }
+        chosen.sort_unstable();
+        Ok(chosen)
+    }
+}
+
+impl Operator for LocalTop {
+    fn open(&mut self, context: &OperatorContext, _restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.rows_max = context.batch_rows_max;
+        Ok(())
+    }
+
+    fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
+        let chosen = self.choose(&batch)?;
+        if self.remembered > REMEMBERED_MAX {
+            self.sent.clear();
+            self.remembered = 0;
+        }
+        let goes_on = if chosen.len() == batch.num_rows() { batch } else { self.shape.rows(&batch, &chosen)? };
+        self.pending.push(goes_on);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        Ok(self.pending.pop(self.rows_max))
+    }
+
+    fn has_output(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
+        self.watermark = self.watermark.max(watermark.0);
+        while let Some(entry) = self.sent.first_entry().filter(|entry| entry.key().has_fired(self.watermark)) {
+            self.remembered -= entry.remove().0.len();
+        }
+        Ok(Some(watermark))
+    }
+}
