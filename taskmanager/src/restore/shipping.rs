@@ -1,6 +1,7 @@
 //! Snapshots of tests' jobs that have no processes: they go out as tasks send them, are given out as the JobManager does, and come
 //! back as tasks are deployed. What runs the tasks is the tests' own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, Handle, TaskSnapshot, VertexOperators};
@@ -51,6 +52,8 @@ pub struct Shipping {
     databases: Arc<Databases>,
     storage: Storage,
     place: Place,
+    /// What was acknowledged.
+    heard: BTreeSet<(AttemptId, TaskId, u64)>,
 }
 
 impl Shipping {
@@ -59,7 +62,7 @@ impl Shipping {
         let databases = Arc::new(databases_in(&dir.path().join("data")));
         let uri = format!("file://{}", dir.path().join("checkpoints").display());
         let storage = if place == Place::Objects { Storage::in_memory() } else { Storage::open(&uri).unwrap() };
-        Self { dir, job_manager, databases, storage, place }
+        Self { dir, job_manager, databases, storage, place, heard: BTreeSet::new() }
     }
 
     /// What a checkpoint is taken for, and the folder below which its files are.
@@ -84,9 +87,14 @@ impl Shipping {
         Uploads::new(attempt, Arc::clone(plan), calls, destination, traffic, scratch, tokio::runtime::Handle::current())
     }
 
-    /// The next acknowledgement; waits for it.
+    /// The next acknowledgement; waits for it. One that is repeated, since its answer was late, counts once.
     pub async fn acknowledged(&mut self) -> TaskSnapshot {
-        read(self.job_manager.told.recv().await.unwrap())
+        loop {
+            let (attempt, checkpoint, snapshot) = read(self.job_manager.told.recv().await.unwrap());
+            if self.heard.insert((attempt, snapshot.task, checkpoint)) {
+                return snapshot;
+            }
+        }
     }
 
     /// The checkpoint that these snapshots make.
@@ -155,10 +163,12 @@ impl Shipping {
     }
 }
 
-fn read(told: Told) -> TaskSnapshot {
+/// What a task acknowledges, of which attempt and checkpoint.
+fn read(told: Told) -> (AttemptId, u64, TaskSnapshot) {
     let Told::Acknowledged(request) = told else { panic!("not acknowledged: {told:?}") };
-    let (_, task) = task_from_ref(request.task.as_ref()).unwrap();
+    let (attempt, task) = task_from_ref(request.task.as_ref()).unwrap();
     let subtask = SubtaskIndex(task.subtask.0);
     let states = request.states.into_iter().map(|state| state_from_message(subtask, state).unwrap());
-    TaskSnapshot { task, finished: request.finished, states: states.collect() }
+    let snapshot = TaskSnapshot { task, finished: request.finished, states: states.collect() };
+    (attempt, request.checkpoint, snapshot)
 }
