@@ -382,7 +382,7 @@ mod tests {
             let blocks: Vec<usize> = if from_behind { (0..40).rev().collect() } else { (0..40).collect() };
             let mut times_moved = 0;
             for block in blocks {
-                places(block).filter(|row| row % BLOCK_ROWS as u32 % stays > 0).for_each(|row| heap.remove(row));
+                places(block).filter(|row| !(row % BLOCK_ROWS as u32).is_multiple_of(stays)).for_each(|row| heap.remove(row));
                 while let Some(moved) = heap.tidy().unwrap() {
                     times_moved += moved.now.len();
                 }

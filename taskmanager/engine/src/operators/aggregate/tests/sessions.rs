@@ -133,13 +133,12 @@ fn chosen(rows: &[Row], gap: i64) -> Option<(Vec<String>, usize)> {
     for (came, row) in rows.iter().enumerate() {
         let touches = |session: &Vec<(usize, Row)>| start(session) <= row.1 + gap && row.1 <= end(session);
         let (touched, others): (Vec<_>, Vec<_>) = sessions.into_iter().partition(touches);
-        let bests: [fn(&[(usize, Row)]) -> (usize, Row); 2] = [least, greatest];
-        for best in bests {
-            let mut values: Vec<i64> = touched.iter().map(|session| best(session).1.2).collect();
-            values.sort_unstable();
-            if values.windows(2).any(|pair| pair[0] == pair[1]) {
-                return None;
-            }
+        let least_of = touched.iter().map(|session| least(session).1.2).collect();
+        let greatest_of = touched.iter().map(|session| greatest(session).1.2).collect();
+        let mut values: [Vec<i64>; 2] = [least_of, greatest_of];
+        values.iter_mut().for_each(|values| values.sort_unstable());
+        if values.iter().flat_map(|values| values.windows(2)).any(|pair| pair[0] == pair[1]) {
+            return None;
         }
         bridges += usize::from(touched.len() > 1);
         sessions = others;
