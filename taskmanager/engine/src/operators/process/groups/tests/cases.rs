@@ -127,6 +127,19 @@ fn the_last_rows_of_a_session_are_the_same_after_a_restore() {
     }
 }
 
+/// Rows of a batch stand in windows that overlap in the order in which they came, not in that of their times.
+#[test]
+fn rows_of_windows_that_overlap_stand_as_they_came() {
+    let window = WindowSpec::Sliding { size_ms: 10, slide_ms: 5, offset_ms: 0 };
+    let setup = Setup { window: window.clone(), ..sessions(1, 3) };
+    let mut run = harness(&setup).window(window, Some(Evict::Rows { rows: 1 })).start().unwrap();
+    push(&mut run, &setup, 0, &[row(1, 7, 1), row(1, 2, 2)]);
+    run.finish().unwrap();
+    let mut given = found(&mut run, &setup).0;
+    given.sort();
+    assert_eq!(given, ["1 -5..5 [2] []", "1 0..10 [2] []", "1 5..15 [1] []"]);
+}
+
 /// Rows without a key are one group.
 #[test]
 fn a_window_without_key_has_its_trigger_too() {
