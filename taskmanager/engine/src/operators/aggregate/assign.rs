@@ -80,7 +80,7 @@ impl Assign {
 
 impl Operator for Assign {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.clock.restore(&self.uid, context.key_groups, &mut restored)?;
+        self.clock.restore(&self.uid, context, &mut restored)?;
         self.rows_max = context.batch_rows_max;
         Ok(())
     }

@@ -76,7 +76,7 @@ impl Distinct {
 
 impl Operator for Distinct {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.clock.restore(&self.uid, context.key_groups, &mut restored)?;
+        self.clock.restore(&self.uid, context, &mut restored)?;
         for column in &mut self.columns {
             column.open(context, &mut restored)?;
         }

@@ -149,7 +149,7 @@ impl Operator for WindowJoin {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let shape: &Shape = &self.shape;
         let has_pane = |(window, side): Place| shape.sides[side].windows.as_ref().is_some_and(|windows| windows.has(window));
-        self.clock.restore(&shape.uid, context.key_groups, &mut restored)?;
+        self.clock.restore(&shape.uid, context, &mut restored)?;
         self.panes.open(shape, context, restored, has_pane, |panes, rows| {
             take_in(shape, panes, i64::MIN, (rows.side, &rows.batch)).map(drop)
         })?;

@@ -14,7 +14,7 @@ use levada_state::snapshot::StatePart;
 use super::Window;
 use super::reached::Reached;
 use crate::error::EngineError;
-use crate::operator::RestoredState;
+use crate::operator::{OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_time, time_part};
 
 /// How far the time has come that windows go by.
@@ -29,8 +29,9 @@ pub(in crate::operators) enum WindowClock {
 /// Processing time, as windows see it. Milliseconds since 1970.
 #[derive(Debug)]
 pub(in crate::operators) struct ProcessingTime {
-    /// The key groups of which windows are.
+    /// The key groups of which windows are, of so many.
     key_groups: KeyGroupRange,
+    max_parallelism: u32,
     /// Where it was in the snapshot, by subtask.
     reached: Reached,
     /// Where the furthest was; the least where there was none.
@@ -45,24 +46,29 @@ impl WindowClock {
     pub(in crate::operators) fn new(time: &WindowTime) -> Self {
         match time.processing {
             true => {
-                Self::Processing(Box::new(ProcessingTime::new(Reached::default(), KeyGroupRange { start: 0, end: u16::MAX })))
+                // Nothing of it is saved before it is opened.
+                Self::Processing(Box::new(ProcessingTime::new(Reached::default(), (KeyGroupRange::all(1), 1))))
             }
             false => Self::Event(i64::MIN),
         }
     }
 
-    /// Takes how far time had come out of `restored`, in an operator with these key groups.
+    /// Takes how far time had come out of `restored`.
     ///
     /// Errors: `Restore` where that is no time.
     pub(in crate::operators) fn restore(
         &mut self,
         uid: &Uid,
-        key_groups: KeyGroupRange,
+        context: &OperatorContext,
         restored: &mut Vec<RestoredState>,
     ) -> Result<(), EngineError> {
         match self {
             Self::Event(watermark) => *watermark = restored_time(uid, WATERMARK, restored)?,
-            Self::Processing(time) => **time = ProcessingTime::new(Reached::read(uid, restored)?, key_groups),
+            Self::Processing(time) => {
+                let (key_groups, max_parallelism) = (context.key_groups, context.max_parallelism);
+                let reached = Reached::read(uid, max_parallelism, restored)?;
+                **time = ProcessingTime::new(reached, (key_groups, max_parallelism));
+            }
         }
         Ok(())
     }
@@ -95,7 +101,7 @@ impl WindowClock {
     pub(in crate::operators) fn parts(&self, uid: &Uid) -> Vec<StatePart> {
         match self {
             Self::Event(watermark) => time_part(uid, WATERMARK, *watermark),
-            Self::Processing(time) => Reached::part(uid, time.key_groups, time.now),
+            Self::Processing(time) => Reached::part(uid, (time.key_groups, time.max_parallelism), time.now),
         }
     }
 
@@ -154,9 +160,9 @@ impl WindowClock {
 }
 
 impl ProcessingTime {
-    fn new(reached: Reached, key_groups: KeyGroupRange) -> Self {
+    fn new(reached: Reached, (key_groups, max_parallelism): (KeyGroupRange, u32)) -> Self {
         let restored = reached.latest();
-        Self { key_groups, reached, restored, since: None, now: restored }
+        Self { key_groups, max_parallelism, reached, restored, since: None, now: restored }
     }
 
     fn tick(&mut self, time_ms: i64) {
@@ -183,7 +189,7 @@ mod tests {
     use super::*;
 
     fn restored(at: i64) -> ProcessingTime {
-        ProcessingTime { restored: at, now: at, ..ProcessingTime::new(Reached::default(), KeyGroupRange { start: 0, end: 1 }) }
+        ProcessingTime { restored: at, now: at, ..ProcessingTime::new(Reached::default(), (KeyGroupRange::all(2), 2)) }
     }
 
     #[test]

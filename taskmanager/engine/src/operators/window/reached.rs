@@ -20,23 +20,23 @@ const OF: &str = " of ";
 pub(super) struct Reached(Vec<(KeyGroupRange, i64)>);
 
 impl Reached {
-    /// Taken out of `restored`.
+    /// Taken out of `restored`, of a job with `max_parallelism` key groups now.
     ///
     /// Errors: `Restore` where it is no such time.
-    pub(super) fn read(uid: &Uid, restored: &mut Vec<RestoredState>) -> Result<Self, EngineError> {
+    pub(super) fn read(uid: &Uid, max_parallelism: u32, restored: &mut Vec<RestoredState>) -> Result<Self, EngineError> {
         let found: Vec<RestoredState> = restored.extract_if(.., |state| state.name == PROCESSING_TIME).collect();
         let refuse = |entry: &str| EngineError::Restore {
             uid: uid.clone(),
             state: PROCESSING_TIME.into(),
-            reason: format!("\"{entry}\" is not a whole number{OF}key groups"),
+            reason: format!("\"{entry}\" is not a whole number{OF}key groups{OF}so many"),
         };
-        let read = |entry: String| parse(&entry).ok_or_else(|| refuse(&entry));
+        let read = |entry: String| parse(&entry, max_parallelism).ok_or_else(|| refuse(&entry));
         Ok(Self(entries::read(uid, PROCESSING_TIME, &found)?.into_iter().map(read).collect::<Result<_, _>>()?))
     }
 
-    /// The time of a subtask with these key groups, for a snapshot.
-    pub(super) fn part(uid: &Uid, groups: KeyGroupRange, time: i64) -> Vec<StatePart> {
-        let entry = format!("{time}{OF}{}-{}", groups.start, groups.end);
+    /// The time of a subtask with these of so many key groups, for a snapshot.
+    pub(super) fn part(uid: &Uid, (groups, max_parallelism): (KeyGroupRange, u32), time: i64) -> Vec<StatePart> {
+        let entry = format!("{time}{OF}{}-{}{OF}{max_parallelism}", groups.start, groups.end);
         entries::part_of(uid, PROCESSING_TIME, StateKind::OperatorUnion, vec![entry])
     }
 
@@ -62,13 +62,21 @@ impl Reached {
     }
 }
 
-/// A time, and whose it is: where that is not said, everyone's.
-fn parse(entry: &str) -> Option<(KeyGroupRange, i64)> {
+/// A time, and whose it is: where that is not said, everyone's. Key groups nest where their number was multiplied since.
+fn parse(entry: &str, max_parallelism: u32) -> Option<(KeyGroupRange, i64)> {
     let Some((time, groups)) = entry.split_once(OF) else {
-        return Some((KeyGroupRange { start: 0, end: u16::MAX }, entry.parse().ok()?));
+        return Some((KeyGroupRange::all(max_parallelism), entry.parse().ok()?));
     };
+    let (groups, noted) = groups.split_once(OF)?;
     let (start, end) = groups.split_once('-')?;
-    Some((KeyGroupRange { start: start.parse().ok()?, end: end.parse().ok()? }, time.parse().ok()?))
+    let (start, end, noted): (u32, u32, u32) = (start.parse().ok()?, end.parse().ok()?, noted.parse().ok()?);
+    let factor = max_parallelism.checked_div(noted)?;
+    let group = |group: u32| u16::try_from(group).ok();
+    let range = KeyGroupRange {
+        start: group(start.checked_mul(factor)?)?,
+        end: group(end.checked_add(1)?.checked_mul(factor)?.checked_sub(1)?)?,
+    };
+    Some((range, time.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -78,7 +86,7 @@ mod tests {
     #[test]
     fn each_key_group_has_the_time_of_its_subtask() {
         let groups = |start, end| KeyGroupRange { start, end };
-        let reached = Reached(["9 of 0-7", "12 of 8-15"].map(|entry| parse(entry).unwrap()).into());
+        let reached = Reached(["9 of 0-7 of 16", "12 of 8-15 of 16"].map(|entry| parse(entry, 16).unwrap()).into());
         assert_eq!(reached.latest(), 12);
         assert_eq!([groups(0, 7), groups(8, 15), groups(7, 8)].map(|groups| reached.earliest(groups)), [9, 12, 9]);
         let window = Window { start: 0, end: 10 };
@@ -87,10 +95,19 @@ mod tests {
     }
 
     #[test]
+    fn key_groups_nest_where_there_are_more_of_them_now() {
+        let groups = |entry| parse(entry, 256).unwrap().0;
+        assert_eq!(groups("9 of 0-63 of 128"), KeyGroupRange { start: 0, end: 127 });
+        assert_eq!(groups("9 of 64-127 of 128"), KeyGroupRange { start: 128, end: 255 });
+        assert_eq!(groups("9"), KeyGroupRange { start: 0, end: 255 });
+    }
+
+    #[test]
     fn what_was_saved_without_key_groups_is_of_all() {
-        let reached = Reached(vec![parse("-3").unwrap()]);
+        let reached = Reached(vec![parse("-3", 128).unwrap()]);
         assert_eq!((reached.latest(), reached.earliest(KeyGroupRange { start: 3, end: 5 })), (-3, -3));
-        assert_eq!(["", "x", "3 of 4", "3 of 4-x"].map(parse), [None; 4]);
+        let bad = ["", "x", "3 of 4", "3 of 4-x of 8", "3 of 4-5", "3 of 4-5 of 0", "3 of 4-4294967295 of 8"];
+        assert_eq!(bad.map(|entry| parse(entry, 8)), [None; 7]);
         assert_eq!(Reached::default().earliest(KeyGroupRange { start: 0, end: 1 }), i64::MIN);
     }
 }

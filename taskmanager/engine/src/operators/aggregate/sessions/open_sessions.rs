@@ -299,7 +299,7 @@ impl OpenSessions {
         }
         let end = part.end.max(self.sessions[at as usize].end);
         touch(&mut self.frozen, &self.sessions, &mut self.unsaved, at);
-        let mut oldest = at;
+        let (mut oldest, taken_before) = (at, self.moves.merged.1.len());
         loop {
             let next = self.sessions[oldest as usize].older;
             if next == NONE || self.sessions[next as usize].end < part.start {
@@ -309,6 +309,8 @@ impl OpenSessions {
             self.moves.merged.1.push(oldest);
             oldest = next;
         }
+        // The earliest first: what comes by order keeps it.
+        self.moves.merged.1[taken_before..].reverse();
         let taken_in = self.moves.merged.1.len();
         self.moves.merged.0.resize(taken_in, oldest);
         if self.store.is_some() {
@@ -390,9 +392,7 @@ impl OpenSessions {
             set.assign(&opened.0, &batch.states(Rows::Ids(&opened.1)));
         }
         if !merged.0.is_empty() {
-            // Before the batch, whose rows came later; of several sessions the earliest first.
-            merged.0.reverse();
-            merged.1.reverse();
+            // Before the batch, whose rows came later.
             let states = set.states(Rows::Ids(&merged.1));
             set.merge(Groups::Each(&merged.0), &states).map_err(overflowed)?;
         }

@@ -201,7 +201,7 @@ impl Slices {
 
 impl Operator for Slices {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.clock.restore(&self.shape.uid, context.key_groups, &mut restored)?;
+        self.clock.restore(&self.shape.uid, context, &mut restored)?;
         self.fired = self.clock.all_given();
         self.panes.open(&self.shape, context, &restored)?;
         self.check_grid()?;

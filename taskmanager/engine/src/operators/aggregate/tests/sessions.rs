@@ -199,6 +199,16 @@ fn equal_rows_of_sessions_that_become_one_are_taken_in_the_order_of_the_sessions
     }
 }
 
+/// Also where parts of one batch that do not touch bridge them two by two.
+#[test]
+fn sessions_that_become_one_by_two_parts_of_a_batch_come_in_their_order() {
+    let mut rig = Rig::new(&first_and_last(10));
+    [0, 15, 30].into_iter().for_each(|at| rig.process(&[(1, at, 7)]));
+    rig.process(&[(1, 8, 3), (1, 22, 4)]);
+    rig.finish();
+    assert_eq!(rig.take_rows(), ["1,0,40,39,8,30"]);
+}
+
 /// Case G29 in every order of arrival, with and without a restore in the middle.
 #[test]
 fn a_row_that_bridges_joins_two_sessions() {
