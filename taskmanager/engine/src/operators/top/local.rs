@@ -19,8 +19,11 @@ use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::pending::Pending;
 use crate::operators::window::Window;
 
-/// Rows that are remembered, over all windows: beyond, all are forgotten.
-const REMEMBERED_MAX: usize = 1 << 17;
+/// Bytes of what is remembered, over all windows: beyond, all is forgotten.
+const REMEMBERED_BYTES_MAX: usize = 8 << 20;
+
+/// About what one takes beside its bytes: in the heap, as an allocation, and of its window.
+const BESIDE_BYTES: usize = 64;
 
 /// The rows that may be among the best of their window.
 ///
@@ -28,8 +31,8 @@ const REMEMBERED_MAX: usize = 1 << 17;
 pub(super) struct LocalTop {
     shape: Shape,
     sent: BTreeMap<Window, Sent>,
-    /// Number of rows that are remembered.
-    remembered: usize,
+    /// Bytes of what is remembered.
+    remembered_bytes: usize,
     /// The number of the row that arrives next.
     arrivals: i64,
     watermark: i64,
@@ -37,19 +40,25 @@ pub(super) struct LocalTop {
     rows_max: usize,
 }
 
-/// What the best rows of a window that went on are ordered by, the worst one first.
+/// The best rows of a window that went on.
 #[derive(Default)]
-struct Sent(BinaryHeap<Box<[u8]>>);
+struct Sent {
+    /// What they are ordered by, the worst one first.
+    orders: BinaryHeap<Box<[u8]>>,
+    bytes: usize,
+}
 
 impl Sent {
     /// Whether a row of this order may be among the best; it is one of those that went on then.
     fn enter(&mut self, shape: &Shape, order: &[u8]) -> bool {
-        if self.0.len() < shape.limit as usize {
-            self.0.push(order.into());
+        if self.orders.len() < shape.limit as usize {
+            self.bytes += order.len() + BESIDE_BYTES;
+            self.orders.push(order.into());
             return true;
         }
-        let Some(mut worst) = self.0.peek_mut() else { return false };
+        let Some(mut worst) = self.orders.peek_mut() else { return false };
         if order < &worst[..] {
+            self.bytes = self.bytes + order.len() - worst.len();
             *worst = order.into();
             return true;
         }
@@ -61,7 +70,7 @@ impl LocalTop {
     /// Contract: the shape has windows and no key.
     pub(super) fn new(shape: Shape) -> Self {
         let (sent, pending) = (BTreeMap::new(), Pending::default());
-        Self { shape, sent, remembered: 0, arrivals: 0, watermark: i64::MIN, pending, rows_max: 0 }
+        Self { shape, sent, remembered_bytes: 0, arrivals: 0, watermark: i64::MIN, pending, rows_max: 0 }
     }
 
     /// The places of the rows that go on, ascending.
@@ -79,9 +88,9 @@ impl LocalTop {
                 continue;
             }
             let sent = self.sent.entry(window).or_default();
-            let before = sent.0.len();
+            let before = sent.bytes;
             chosen.extend(numbers.filter(|row| sent.enter(&self.shape, orders.value(*row as usize))));
-            self.remembered += sent.0.len() - before;
+            self.remembered_bytes = self.remembered_bytes + sent.bytes - before;
         }
         chosen.sort_unstable();
         Ok(chosen)
@@ -96,9 +105,9 @@ impl Operator for LocalTop {
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let chosen = self.choose(&batch)?;
-        if self.remembered > REMEMBERED_MAX {
+        if self.remembered_bytes > REMEMBERED_BYTES_MAX {
             self.sent.clear();
-            self.remembered = 0;
+            self.remembered_bytes = 0;
         }
         let goes_on = if chosen.len() == batch.num_rows() { batch } else { self.shape.rows(&batch, &chosen)? };
         self.pending.push(goes_on);
@@ -116,7 +125,7 @@ impl Operator for LocalTop {
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         self.watermark = self.watermark.max(watermark.0);
         while let Some(entry) = self.sent.first_entry().filter(|entry| entry.key().has_fired(self.watermark)) {
-            self.remembered -= entry.remove().0.len();
+            self.remembered_bytes -= entry.remove().bytes;
         }
         Ok(Some(watermark))
     }
