@@ -14,7 +14,6 @@ use futures::{StreamExt, TryStreamExt};
 use levada_common::checkpoint::{DatabaseFile, DeclineReason, Handle, StateHandle, shared_path_start};
 use levada_common::ids::{CheckpointId, TaskId, Uid};
 use levada_state::snapshot::{Contents, DatabaseSnapshot, SnapshotFile, StateMeta, StatePart};
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::Uploads;
@@ -23,9 +22,6 @@ use super::store::Store;
 
 /// Files of one database that are read and written at once.
 const FILES_AT_ONCE: usize = 3;
-
-/// Files that are in memory at once, of all tasks of the process.
-static IN_MEMORY: Semaphore = Semaphore::const_new(6);
 
 /// What databases' snapshots moved, for the metrics.
 #[derive(Debug, Default)]
@@ -182,7 +178,7 @@ async fn store_file(
         return Ok(known);
     }
     let SnapshotFile { name, path, length, is_immutable } = file;
-    let _room = IN_MEMORY.acquire().await;
+    let _room = uploads.files_in_memory.acquire().await;
     let (bytes, crc32c) = blocking(move || read(path, length)).await?;
     let unique = Uuid::new_v4().simple();
     let path = match is_immutable {

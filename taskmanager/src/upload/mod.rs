@@ -24,6 +24,7 @@ use levada_proto::convert::{decline_to_json, task_to_ref};
 use levada_proto::v1;
 use levada_state::snapshot::StatePart;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -37,6 +38,9 @@ pub use encode::key_groups;
 use database::KnownFiles;
 use snapshot::Begun;
 use store::Store;
+
+/// Files of databases, of up to 64 MiB, that are in memory at once, of all tasks of an attempt.
+const FILES_IN_MEMORY_MAX: usize = 6;
 
 /// A snapshot whose synchronous part is done.
 pub struct Taken {
@@ -76,6 +80,8 @@ pub struct Uploads {
     running: Mutex<Running>,
     known: Mutex<KnownFiles>,
     traffic: Arc<DatabaseTraffic>,
+    /// Room for the files of databases: each is read whole.
+    files_in_memory: Semaphore,
 }
 
 impl Uploads {
@@ -102,6 +108,7 @@ impl Uploads {
             running: Mutex::default(),
             known: Mutex::default(),
             traffic,
+            files_in_memory: Semaphore::new(FILES_IN_MEMORY_MAX),
         })
     }
 
