@@ -196,10 +196,10 @@ impl RealFile {
 
     fn sync_beside(&mut self) -> io::Result<()> {
         self.synced()?;
-        let file = self.file.try_clone()?;
-        let syncing = thread::Builder::new().name("sync".into()).spawn(move || file.sync_data());
-        // Without a thread all is synced at the end.
-        self.syncing = syncing.ok();
+        // Without another handle, or a thread, all is synced at the end.
+        if let Ok(file) = self.file.try_clone() {
+            self.syncing = thread::Builder::new().name("sync".into()).spawn(move || file.sync_data()).ok();
+        }
         self.unsynced = 0;
         Ok(())
     }

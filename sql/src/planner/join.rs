@@ -15,8 +15,11 @@ use super::stream::{Outlet, Stage, StageKind, Stream};
 use super::window::{NO_WINDOW, why_no_window, why_none_of_clock};
 use crate::expression::unknown_column;
 
-/// What a join in windows needs of its sides.
-const A_WINDOW: &str = "a window needs event time";
+/// What a join in windows needs of its sides, and what else helps.
+const A_WINDOW: (&str, &str) = ("a window needs event time", "; or write `time: processing`, for windows of when rows come in");
+
+/// Likewise one within an interval.
+const AN_INTERVAL: (&str, &str) = ("an interval needs event time", "");
 
 /// The output's columns, and where each comes from.
 #[derive(Default)]
@@ -140,7 +143,7 @@ impl Planner<'_> {
     fn join_scope(&mut self, node: &TransformNode, join: &GraphJoin, left: &Stream, right: &Stream) -> Option<JoinScope> {
         let path = format!("transforms.{}", node.uid);
         if let Some(interval) = join.within {
-            self.check_times(&format!("{path}.join.within"), "an interval needs event time", left, right);
+            self.check_times(&format!("{path}.join.within"), AN_INTERVAL, left, right);
             return Some(JoinScope::Within { from_ms: interval.from_ms, to_ms: interval.to_ms });
         }
         let Some(window) = &node.window else { return Some(self.standing(node, join, left, right)) };
@@ -216,13 +219,9 @@ impl Planner<'_> {
         JoinScope::Standing { ttl_ms: node.ttl_ms.map(|ttl| ttl as i64), left_unique, right_unique }
     }
 
-    fn check_times(&mut self, path: &str, what: &str, left: &Stream, right: &Stream) {
+    fn check_times(&mut self, path: &str, (what, hint): (&str, &str), left: &Stream, right: &Stream) {
         for (side, stream) in [("left", left), ("right", right)] {
             if let (None, Some(reason)) = (&stream.schema.event_time, &stream.no_event_time) {
-                let hint = match what {
-                    A_WINDOW => "; or write `time: processing`, for windows of when rows come in",
-                    _ => "",
-                };
                 self.error(path, format!("{what} on both sides, and the {side} one has none: {reason}{hint}"));
             }
         }

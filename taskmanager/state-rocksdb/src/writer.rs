@@ -1,8 +1,8 @@
 //! The background thread of a store: the only writer of its database.
 //!
-//! It takes commands in order. Changes are encoded as they come; a seal puts them in order, writes them as a sorted file and has
-//! it ingested, as much as is in memory at most; a snapshot is a seal and RocksDB's checkpoint. Nothing else is written meanwhile, so a checkpoint has exactly
-//! what was sent before it. The first failure is kept, answered to every later call, and ends the thread.
+//! It takes commands in order. Changes are encoded as they come; a seal, or that they are many, puts them in order, writes them as
+//! sorted files and has these ingested; a snapshot is a seal and RocksDB's checkpoint. Nothing else is written meanwhile, so a
+//! checkpoint has exactly what was sent before it. The first failure is kept, answered to every later call, and ends the thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
@@ -23,7 +23,7 @@ use crate::tables::{Batches, Tables};
 /// Files of level 0 of a family above which the next generation waits for compaction: reads look into each of them.
 const LEVEL_0_MAX: u64 = 24;
 
-/// Bytes of encoded changes of all states that are written whether they are sealed or not: what was sent comes to be a second time.
+/// Bytes of encoded changes after which they are written though nothing was sealed: beside what was sent they are in memory too.
 const ENCODED_BYTES_MAX: usize = 64 << 20;
 
 /// Time between two looks at level 0 while it is too full.
@@ -229,8 +229,10 @@ impl Writer {
     fn write(&mut self) -> Result<(), ColdError> {
         for generation in self.generations.iter_mut().filter(|generation| !generation.is_empty()) {
             await_compaction(&self.database, &self.progress, &generation.family().family, self.failures);
+            // One that comes while the database takes the generation is not recovered from yet.
+            let failures = self.database.background_failures();
             let written = write_generation(&self.database, generation)?;
-            self.failures = self.database.background_failures();
+            self.failures = failures;
             self.progress.writes.fetch_add(written, Ordering::Relaxed);
             generation.clear();
         }

@@ -14,7 +14,7 @@ use super::{Change, ColdError, ColdMetrics, ColdStateId, ColdStore, Opened, Over
 /// Most bytes on their way into a store, however much memory there is.
 const PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// As many times this may be under way where rows send it, not the cursor.
+/// How many times as much, where rows that change what is being sent send it: beyond, rows wait.
 const PENDING_PARTS_MAX: usize = 2;
 
 /// What is going on between the tables and the store.

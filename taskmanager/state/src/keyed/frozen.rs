@@ -31,7 +31,7 @@ pub(crate) struct Frozen<M: StateType, C: Cell> {
     outbox: Vec<Change>,
     /// What stood in rows that have changed.
     values: Option<Values<M, C::Item>>,
-    /// As many the last time that they were sent.
+    /// How many values were in the last piece of such that was sent.
     values_before: usize,
     /// Lists that stood in rows that have changed.
     saved: Vec<Saved<M, C>>,

@@ -40,7 +40,9 @@ impl<W: Waiting> Panes<W> {
     /// Opens the store, where there is one, and takes what was restored: `take` puts rows into panes, of which `has_pane` says whether
     /// the operator has it.
     ///
-    /// Contract: how far time had come was taken out of `restored`. Errors: `Restore` where another state, column or type was saved than the operator has.
+    /// Contract: how far time had come was taken out of `restored`.
+    ///
+    /// Errors: `Restore` where another state, column or type was saved than the operator has.
     pub(in crate::operators) fn open(
         &mut self,
         owner: &W::Owner,
