@@ -100,12 +100,8 @@ impl GroupProcess {
         let (mut entries, mut late, mut touched) = (Entries::default(), Vec::new(), Vec::new());
         for (row, (key, (start, end))) in ids.iter().zip(starts.iter().zip(ends)).enumerate() {
             let own = Window { start: *start, end: *end };
-            let touches = |group: &u32| {
-                let Window { start, end } = self.groups.get(*group).window;
-                start <= own.end && own.start <= end
-            };
             touched.clear();
-            touched.extend(self.groups.sessions(*key).filter(touches));
+            touched.extend(self.groups.touching(*key, own));
             let group = match touched.as_slice() {
                 [] if self.is_late(own) => {
                     late.push(row as u32);

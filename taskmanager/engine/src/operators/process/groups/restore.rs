@@ -81,7 +81,8 @@ impl GroupProcess {
             let place = side.time.expect("sessions go by event time");
             let times = crate::operators::window::times(batch.column(place)).map_err(|reason| self.shape.invariant(reason))?;
             for (key, time) in ids.iter().zip(times) {
-                let found = self.groups.sessions(*key).find(|group| self.groups.get(*group).window.has(*time));
+                let mut near = self.groups.touching(*key, Window { start: *time, end: *time });
+                let found = near.find(|group| self.groups.get(*group).window.has(*time));
                 groups.push(found.unwrap_or(NO_GROUP));
             }
             if let Some(at) = groups.iter().position(|group| *group == NO_GROUP) {

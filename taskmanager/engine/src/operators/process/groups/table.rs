@@ -39,7 +39,7 @@ const NOTHING: Group =
 enum Index {
     /// By key and window.
     Windows(Box<KeyIndex>),
-    /// By the key's first one, each with a link to the next.
+    /// By the key's first one, the one that ends last, each with a link to the one that ends before it.
     Sessions { firsts: Vec<u32>, free: Vec<u32> },
 }
 
@@ -117,15 +117,25 @@ impl Groups {
             }
             Index::Sessions { .. } => {
                 let of = |key: u32, name: &Namespace| {
-                    self.sessions(key).find(|group| namespace(self.get(*group).name) == *name).unwrap_or(NO_GROUP)
+                    // A session reaches over what it was when it began.
+                    let mut near = self.touching(key, Window { start: name.start, end: name.end });
+                    near.find(|group| namespace(self.get(*group).name) == *name).unwrap_or(NO_GROUP)
                 };
                 groups.extend(keys.iter().zip(names).map(|(key, name)| of(*key, name)));
             }
         }
     }
 
-    /// The sessions of a key.
-    pub(super) fn sessions(&self, key: u32) -> impl Iterator<Item = u32> + '_ {
+    /// The sessions of a key that touch this window, the one that ends last first. Those that ended before it began are not looked at:
+    /// long after they are over they may still be there for late rows.
+    pub(super) fn touching(&self, key: u32, window: Window) -> impl Iterator<Item = u32> + '_ {
+        let of_key = self.sessions(key).map(|group| (group, self.get(group).window));
+        let near = of_key.take_while(move |(_, session)| session.end >= window.start);
+        near.filter(move |(_, session)| session.start <= window.end).map(|(group, _)| group)
+    }
+
+    /// The sessions of a key, the one that ends last first.
+    fn sessions(&self, key: u32) -> impl Iterator<Item = u32> + '_ {
         let first = match &self.index {
             Index::Sessions { firsts, .. } => firsts.get(key as usize).copied().filter(|first| *first != NO_GROUP),
             Index::Windows(_) => None,
@@ -134,12 +144,21 @@ impl Groups {
     }
 
     /// Opens a session.
+    ///
+    /// Contract: it touches no other of its key. So the order of their ends stays while they grow.
     pub(super) fn open(&mut self, key: u32, name: Window, window: Window) -> u32 {
         let Index::Sessions { firsts, free } = &mut self.index else { unreachable!("other windows are entered") };
         let group = free.pop().unwrap_or(self.slots.len() as u32);
         firsts.resize(firsts.len().max(key as usize + 1), NO_GROUP);
-        let next = std::mem::replace(&mut firsts[key as usize], group);
         self.slots.resize(self.slots.len().max(group as usize + 1), NOTHING);
+        let (mut before, mut next) = (NO_GROUP, firsts[key as usize]);
+        while next != NO_GROUP && self.slots[next as usize].window.end > window.end {
+            (before, next) = (next, self.slots[next as usize].next);
+        }
+        match before {
+            NO_GROUP => firsts[key as usize] = group,
+            before => self.slots[before as usize].next = group,
+        }
         self.fill(group, key, name, window, next);
         group
     }
