@@ -31,6 +31,8 @@ pub(crate) struct Frozen<M: StateType, C: Cell> {
     outbox: Vec<Change>,
     /// What stood in rows that have changed.
     values: Option<Values<M, C::Item>>,
+    /// Likewise, as much as a piece has.
+    full: Vec<Values<M, C::Item>>,
     /// How many values were in the last piece of such that was sent.
     values_before: usize,
     /// Lists that stood in rows that have changed.
@@ -87,6 +89,7 @@ impl<M: StateType, C: Cell> Default for Frozen<M, C> {
             sink: None,
             outbox: Vec::new(),
             values: None,
+            full: Vec::new(),
             values_before: 0,
             saved: Vec::new(),
             saved_bytes: 0,
@@ -121,13 +124,14 @@ impl<M: StateType, C: Cell> Frozen<M, C> {
         self.rows.is_unsaved(row) || self.partial.is_some_and(|(partial, _)| partial == row)
     }
 
-    /// Rows that wait in the buffer; their keys are known by id only.
-    pub(super) fn saved_len(&self) -> usize {
-        self.saved.len() + self.values.as_ref().map_or(0, |values| values.piece.len() + values.gone.len())
+    /// Whether something waits to be sent: as many rows as `at_least`, or a full piece. Their keys are known by id only.
+    pub(super) fn is_due(&self, at_least: usize) -> bool {
+        let of_values = self.values.as_ref().map_or(0, |values| values.piece.len() + values.gone.len());
+        !self.full.is_empty() || self.saved.len() + of_values >= at_least.max(1)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let values = self.values.as_ref().map_or(0, |values| values.piece.bytes());
+        let values: usize = self.full.iter().chain(&self.values).map(|values| values.piece.bytes()).sum();
         self.rows.memory_bytes() + self.saved.capacity() * size_of::<Saved<M, C>>() + self.saved_bytes + values
     }
 
@@ -142,6 +146,7 @@ impl<M: StateType, C: Cell> Frozen<M, C> {
 
     fn end(&mut self) -> Option<Sink> {
         self.values = None;
+        self.full = Vec::new();
         self.values_before = 0;
         self.saved = Vec::new();
         self.saved_bytes = 0;
@@ -207,7 +212,8 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
 
     /// Sends what was saved before it changed.
     pub(super) fn flush_saved(&mut self, keys: &KeyIndex) -> Result<(), TypeError> {
-        if let Some(Values { piece, gone }) = self.frozen.values.take() {
+        let values = std::mem::take(&mut self.frozen.full).into_iter().chain(self.frozen.values.take());
+        for Values { piece, gone } in values {
             self.frozen.values_before = piece.len();
             self.send(piece, gone, keys)?;
         }
@@ -279,6 +285,9 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
         let value = old.unwrap_or(&self.cells[row as usize]);
         for item in &value.items()[span.from..span.to.max(span.from)] {
             values.piece.push(&owner, 0, item, stamp);
+        }
+        if values.piece.is_full() {
+            frozen.full.extend(frozen.values.take());
         }
     }
 

@@ -127,7 +127,7 @@ impl<I: RowIndex, C: Cell> StateRows for Table<I, C> {
     }
 
     fn flush_saved(&mut self, keys: &KeyIndex, at_least: usize) -> Result<(), TypeError> {
-        if self.frozen.saved_len() >= at_least.max(1) { Table::flush_saved(self, keys) } else { Ok(()) }
+        if self.frozen.is_due(at_least) { Table::flush_saved(self, keys) } else { Ok(()) }
     }
 
     fn abandon(&mut self) {

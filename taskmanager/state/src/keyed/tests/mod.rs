@@ -205,6 +205,28 @@ fn a_long_list_leaves_in_pieces_and_is_not_copied_to_grow() {
 }
 
 #[test]
+fn large_values_that_change_leave_in_pieces() {
+    const BYTES: usize = 20_000;
+    let mut state = state();
+    let blob = ValueStateDescriptor::<Vec<u8>>::new("blob").bind(&mut state).expect("bound");
+    let words: Vec<String> = (0..1_500).map(|word| word.to_string()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    each(&mut state, &words, |state| blob.set(state, vec![1; BYTES]).expect("set"));
+    let pieces = barrier(&mut state);
+    // What the barrier has not saved is saved before it changes, all of it in one batch.
+    each(&mut state, &words, |state| blob.set(state, vec![2; BYTES]).expect("set"));
+    while state.background().expect("no errors") {}
+    let pieces: Vec<RecordBatch> = pieces.map(|piece| piece.expect("it comes")).collect();
+    assert_eq!(rows(&pieces), words.len());
+    let largest = pieces.iter().map(RecordBatch::num_rows).max().expect("there are some");
+    assert!(largest * BYTES <= piece::PIECE_BYTES_MAX + BYTES, "a piece has {largest} values");
+    for piece in &pieces {
+        let blobs = piece.column(1).as_binary::<i32>();
+        assert!(blobs.iter().all(|blob| blob.is_some_and(|blob| blob.len() == BYTES && blob[0] == 1)));
+    }
+}
+
+#[test]
 fn what_has_expired_is_not_in_a_snapshot_and_goes_by_itself() {
     // Case G45.
     let mut state = state();
