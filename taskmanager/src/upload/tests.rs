@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringArray};
 use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
 use levada_common::checkpoint::{Handle as Place, StateHandle, StateKind};
 use levada_common::fault::{Fault, Retry};
 use levada_common::ids::{SubtaskIndex, Uid};
@@ -10,7 +11,7 @@ use levada_common::storage::power::Disk;
 use levada_engine::error::EngineError;
 use levada_proto::convert::{decline_from_json, state_from_message};
 use levada_proto::encoded_len;
-use levada_state::format::{SizeLimit, encode, verify};
+use levada_state::format::{FileBytes, SizeLimit, encode};
 use levada_state::snapshot::{StateMeta, pieces, ready};
 
 use super::*;
@@ -94,6 +95,10 @@ fn files_below(dir: &tempfile::TempDir) -> Vec<std::path::PathBuf> {
     std::fs::read_dir(folder).map(|entries| entries.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
 }
 
+fn whole(bytes: Vec<u8>) -> FileBytes {
+    Bytes::from(bytes).into()
+}
+
 #[tokio::test]
 async fn a_state_at_the_limit_passes_and_one_byte_over_it_is_declined() {
     let mut job_manager = TestJobManager::start().await;
@@ -162,7 +167,7 @@ async fn files_hold_what_is_over_the_threshold() {
             assert!(path.starts_with("chk-1/1-1-"), "{path}");
             let bytes = std::fs::read(dir.path().join(attempt(1).job.to_string()).join(path)).unwrap();
             assert_eq!((bytes.len() as u64, *length), (over, over));
-            verify(&bytes, states[1].crc32c).unwrap();
+            whole(bytes).verify(states[1].crc32c).unwrap();
         }
         other => panic!("{other:?}"),
     }
@@ -194,7 +199,7 @@ async fn a_savepoint_has_files_of_its_own_whatever_the_backend_and_however_small
         let Place::File { path, offset: 0, length } = &state.handle else { panic!("{:?}", state.handle) };
         let bytes = std::fs::read(folder.join(path)).unwrap();
         assert_eq!(bytes.len() as u64, *length);
-        verify(&bytes, state.crc32c).unwrap();
+        whole(bytes).verify(state.crc32c).unwrap();
         paths.push(path.as_str());
     }
     assert!(
@@ -223,7 +228,7 @@ async fn inline_states_beside_files_fill_half_a_frame_at_most() {
             assert_eq!(*offset, end);
             end = offset + length;
             let file = std::fs::read(dir.path().join(attempt(1).job.to_string()).join(path)).unwrap();
-            verify(&file[*offset as usize..end as usize], state.crc32c).unwrap();
+            whole(file[*offset as usize..end as usize].to_vec()).verify(state.crc32c).unwrap();
         }
     }
     assert_eq!(end, 3 * bytes);

@@ -60,14 +60,6 @@ pub struct Corrupt {
     pub found: u32,
 }
 
-/// Compares the bytes with the CRC-32C that was noted when they were written.
-///
-/// Contract: to be called before `decode`, which trusts its bytes.
-pub fn verify(bytes: &[u8], expected: u32) -> Result<(), Corrupt> {
-    let found = crc32c::crc32c(bytes);
-    if found == expected { Ok(()) } else { Err(Corrupt { expected, found }) }
-}
-
 /// Reads a whole state.
 pub fn decode(bytes: Bytes) -> Result<DecodedState, DecodeError> {
     let (bytes, layout) = open(bytes.into())?;

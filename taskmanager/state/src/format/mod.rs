@@ -29,7 +29,7 @@ use levada_common::types::Column;
 
 use crate::snapshot::StateMeta;
 
-pub use decode::{Corrupt, DecodeError, DecodedState, decode, decode_range, verify};
+pub use decode::{Corrupt, DecodeError, DecodedState, decode, decode_range};
 pub use encode::{EncodeError, EncodedState, SizeLimit, encode};
 pub use groups::{groups_by_key, with_groups};
 pub use index::GroupSpan;

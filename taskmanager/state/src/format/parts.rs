@@ -29,7 +29,7 @@ impl FileBytes {
 
     /// Compares the bytes with the CRC-32C that was noted when they were written.
     ///
-    /// Contract: as of `verify`.
+    /// Contract: to be called before `decode_range`, which trusts its bytes.
     pub fn verify(&self, expected: u32) -> Result<(), Corrupt> {
         let found = self.parts.iter().fold(0, |sum, part| crc32c::crc32c_append(sum, part));
         if found == expected { Ok(()) } else { Err(Corrupt { expected, found }) }
