@@ -11,6 +11,7 @@ use super::sessions::session;
 use super::slices::{cumulate, naive, naive_calls, sliding, windows_of};
 use super::store::{Databases, before, everything, memory, split_parts};
 use super::windows::{Step, sorted};
+use crate::operator::RestoredState;
 
 /// Rows, and by how much the clock goes on before them. Their own times are older than anything.
 pub(super) type Timed = (i64, Vec<Row>);
@@ -109,6 +110,25 @@ pub(super) fn run(rig: &mut Rig, steps: &[Timed], moments: &[(i64, i64)], range:
     }
 }
 
+/// What comes of these steps at this parallelism, to their end, from what was restored; and how many rows were late.
+fn finished(
+    aggregate: &AggregateSpec,
+    restored: &[RestoredState],
+    (steps, moments): (&[Timed], &[(i64, i64)]),
+    parallelism: u32,
+) -> (Vec<String>, u64) {
+    let (mut rows, mut late) = (Vec::new(), 0);
+    for subtask in 0..parallelism {
+        let range = KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
+        let mut part = Rig::restored(aggregate, restored.to_vec(), range);
+        run(&mut part, steps, moments, range);
+        part.finish();
+        late += part.late_rows();
+        rows.extend(part.take_rows());
+    }
+    (rows, late)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -133,14 +153,9 @@ proptest! {
         let restored = store(parts, || rig.background());
 
         let second = moments(&after, reached + skew, Some(reached));
-        for subtask in 0..parallelism {
-            let range = KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
-            let mut part = Rig::restored(&aggregate, restored.clone(), range);
-            run(&mut part, &after, &second, range);
-            part.finish();
-            prop_assert_eq!(part.late_rows(), 0);
-            rows.extend(part.take_rows());
-        }
+        let (given, late) = finished(&aggregate, &restored, (&after, &second), parallelism);
+        prop_assert_eq!(late, 0);
+        rows.extend(given);
         let all: Vec<_> = timeline(&before, &first).into_iter().chain(timeline(&after, &second)).collect();
         prop_assert_eq!(sorted(rows), sorted(expected(&all, &window)), "{:?}", window);
     }
@@ -169,13 +184,7 @@ proptest! {
             all.extend(timeline(&before, &moments).into_iter().map(|(now, rows)| (now, in_range(&rows, range))));
         }
         let second = moments(&after, reached + skew, Some(reached));
-        for subtask in 0..parallelism {
-            let range = KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
-            let mut part = Rig::restored(&aggregate, restored.clone(), range);
-            run(&mut part, &after, &second, range);
-            part.finish();
-            rows.extend(part.take_rows());
-        }
+        rows.extend(finished(&aggregate, &restored, (&after, &second), parallelism).0);
         all.extend(timeline(&after, &second));
         // Of each key the rows are in their order.
         let expected = match &window {

@@ -193,6 +193,24 @@ fn expected(key: i64, start: i64, end: i64, own: Value) -> String {
     json!([key, text(start), text(end), own]).to_string()
 }
 
+/// What `Collect` gives of these windows.
+fn collected(windows: Windows, evict: Option<Evict>) -> Vec<String> {
+    let mut model = Vec::new();
+    for ((end, start, key), [mut group, _]) in windows {
+        match evict {
+            None => {}
+            Some(Evict::Rows { rows }) => drop(group.drain(..group.len().saturating_sub(rows as usize))),
+            Some(Evict::Time { ms }) => {
+                let last = group.iter().map(|row| row.1).max().unwrap();
+                group.retain(|row| row.1 > last - ms);
+            }
+        }
+        let text = texts(&mut group.iter().map(|row| row.2).collect::<Vec<_>>());
+        model.extend((0..times(key)).map(|_| expected(key, start, end, json!([group.len(), text]))));
+    }
+    model
+}
+
 /// Runs all steps, restored in the middle at another parallelism; answers what came out.
 fn restored_in_the_middle(harness: &Harness, rng: &mut StdRng, steps: &[Vec<Step>; 2]) -> (Vec<Value>, HarnessRun) {
     // On the heap, or in front of a store.
@@ -239,19 +257,7 @@ fn a_function_gets_the_rows_of_each_key_and_window() {
             Harness::new(collect()).key("k", LogicalType::Int64).event_time("at").window(window.clone(), evict).batch_rows(7);
         let (steps, all) = both(&mut rng, 1);
         let (given_rows, _) = restored_in_the_middle(&harness, &mut rng, &steps);
-        let mut model = Vec::new();
-        for ((end, start, key), [mut group, _]) in naive(&window, &all).0 {
-            match evict {
-                None => {}
-                Some(Evict::Rows { rows }) => drop(group.drain(..group.len().saturating_sub(rows as usize))),
-                Some(Evict::Time { ms }) => {
-                    let last = group.iter().map(|row| row.1).max().unwrap();
-                    group.retain(|row| row.1 > last - ms);
-                }
-            }
-            let text = texts(&mut group.iter().map(|row| row.2).collect::<Vec<_>>());
-            model.extend((0..times(key)).map(|_| expected(key, start, end, json!([group.len(), text]))));
-        }
+        let model = collected(naive(&window, &all).0, evict);
         rows += model.len();
         let found = given_rows.iter().map(|row| given(row, &["n", "ids"])).collect();
         assert_eq!(sorted(found), sorted(model), "seed {seed}: {window:?} {evict:?}");
@@ -335,15 +341,7 @@ fn windows_of_processing_time_have_the_rows_that_come_in_them() {
         given_rows.extend(after.output().unwrap());
         let (groups, late) = naive(&window, &all);
         assert_eq!(late, 0);
-        let mut model = Vec::new();
-        for ((end, start, key), [mut group, _]) in groups {
-            if let Some(Evict::Time { ms }) = evict {
-                let last = group.iter().map(|row| row.1).max().unwrap();
-                group.retain(|row| row.1 > last - ms);
-            }
-            let text = texts(&mut group.iter().map(|row| row.2).collect::<Vec<_>>());
-            model.extend((0..times(key)).map(|_| expected(key, start, end, json!([group.len(), text]))));
-        }
+        let model = collected(groups, evict);
         rows += model.len();
         let found = given_rows.iter().map(|row| given(row, &["n", "ids"])).collect();
         assert_eq!(sorted(found), sorted(model), "seed {seed}: {window:?} {evict:?}");
@@ -373,12 +371,9 @@ fn instances_whose_barriers_are_apart_lose_nothing_and_repeat_nothing() {
         all.extend(run_by_clock(&mut after, &steps[1], reached + rng.random_range(0..40), Some(reached)));
         after.finish().unwrap();
         given_rows.extend(after.output().unwrap());
-        let model = naive(&window, &all).0.into_iter().flat_map(|((end, start, key), [group, _])| {
-            let text = texts(&mut group.iter().map(|row| row.2).collect::<Vec<_>>());
-            (0..times(key)).map(move |_| expected(key, start, end, json!([group.len(), text])))
-        });
+        let model = collected(naive(&window, &all).0, None);
         let found = given_rows.iter().map(|row| given(row, &["n", "ids"])).collect();
-        assert_eq!(sorted(found), sorted(model.collect()), "seed {seed}: {window:?}");
+        assert_eq!(sorted(found), sorted(model), "seed {seed}: {window:?}");
     }
 }
 
