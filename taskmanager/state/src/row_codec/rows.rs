@@ -1,5 +1,11 @@
 //! Rows of bytes, one behind the other.
 
+/// Eight bytes of a row as a number that orders as they do, and the row's number.
+type Place = (u64, u32);
+
+/// Words of rows after which they are compared whole.
+const WORDS_MAX: usize = 16;
+
 /// Rows of bytes; what is appended belongs to the row that `end_row` ends.
 #[derive(Debug, Clone, Default)]
 pub struct RowBytes {
@@ -37,19 +43,31 @@ impl RowBytes {
 
     /// The numbers of the rows in the order of their bytes, those of equal ones in their own.
     pub fn in_order(&self) -> Vec<u32> {
-        // The first bytes as a number that orders as they do: most comparisons need no more.
-        let start = |row: &[u8]| {
-            let mut bytes = [0; 8];
-            let count = row.len().min(8);
-            bytes[..count].copy_from_slice(&row[..count]);
-            u64::from_be_bytes(bytes)
-        };
-        let mut places: Vec<(u64, u32)> = self.iter().enumerate().map(|(number, row)| (start(row), number as u32)).collect();
-        places.sort_unstable_by(|left, right| {
-            let row = |place: &(u64, u32)| self.get(place.1 as usize);
-            left.0.cmp(&right.0).then_with(|| row(left).cmp(row(right))).then(left.1.cmp(&right.1))
-        });
-        places.into_iter().map(|(_, number)| number).collect()
+        let mut places: Vec<Place> = (0..self.len() as u32).map(|row| (0, row)).collect();
+        self.sort(&mut places, 0);
+        places.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Puts rows in order that are equal before `at`: by eight bytes at a time, since rows lie far from each other, and keys of one
+    /// group begin alike. Their numbers are in order, so that their bytes are read in the order of memory.
+    fn sort(&self, places: &mut [Place], at: usize) {
+        let mut is_over = true;
+        for (word, row) in &mut *places {
+            let rest = self.get(*row as usize).get(at..).unwrap_or_default();
+            is_over &= rest.is_empty();
+            *word = word_of(rest);
+        }
+        // Words do not tell an end from zeros. Where many rows begin alike for long, most of them are equal.
+        if is_over || at >= WORDS_MAX * size_of::<u64>() {
+            places.sort_unstable_by(|(_, left), (_, right)| {
+                self.get(*left as usize).cmp(self.get(*right as usize)).then(left.cmp(right))
+            });
+            return;
+        }
+        places.sort_unstable();
+        for equal in places.chunk_by_mut(|left, right| left.0 == right.0).filter(|equal| equal.len() > 1) {
+            self.sort(equal, at + size_of::<u64>());
+        }
     }
 
     /// Appends a row.
@@ -93,18 +111,44 @@ impl RowBytes {
     }
 }
 
+/// The first eight bytes, with zeros behind the end.
+#[inline]
+fn word_of(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(word) => u64::from_be_bytes(*word),
+        None => {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_be_bytes(word)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn assert_in_order(texts: &[Vec<u8>]) {
+        let mut rows = RowBytes::new();
+        texts.iter().for_each(|text| rows.push(text));
+        let mut expected: Vec<u32> = (0..texts.len() as u32).collect();
+        expected.sort_by_key(|row| &texts[*row as usize]);
+        assert_eq!(rows.in_order(), expected, "{texts:?}");
+    }
 
     #[test]
     fn rows_are_in_order_whatever_their_length() {
-        let texts = ["b", "", "a", "ab", "abcdefgh\0", "abcdefgh", "a", "abcdefgi", "a\0"];
-        let mut rows = RowBytes::new();
-        texts.iter().for_each(|text| rows.push(text.as_bytes()));
-        let found: Vec<(&str, u32)> = rows.in_order().into_iter().map(|row| (texts[row as usize], row)).collect();
-        let mut expected: Vec<(&str, u32)> = texts.into_iter().zip(0..).collect();
-        expected.sort_unstable();
-        assert_eq!(found, expected);
+        let texts = ["b", "", "a", "ab", "abcdefgh\0", "abcdefgh", "a", "abcdefgi", "a\0", "abcdefgh\0\0\0\0\0\0\0\0\0", ""];
+        assert_in_order(&texts.map(|text| text.as_bytes().to_vec()));
+    }
+
+    proptest! {
+        #[test]
+        fn rows_that_begin_alike_are_in_order(alike in 0..200_usize, ends in vec(vec(0..2_u8, 0..20), 0..300)) {
+            assert_in_order(&ends.into_iter().map(|end| [vec![b'x'; alike], end].concat()).collect::<Vec<_>>());
+        }
     }
 }
