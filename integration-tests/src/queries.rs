@@ -28,9 +28,9 @@ pub struct Query {
 }
 
 /// The queries that there are.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 24] = [
     "q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12", "q12e", "q13", "q15", "q16", "q17", "q18", "q19", "q20",
-    "words",
+    "words", "few2s", "few100ms", "many2s", "many100ms",
 ];
 
 const HIGHEST_BID: &str = "order by price desc, dateTime, auction, bidder";
@@ -166,6 +166,11 @@ impl Query {
     aggregate: { bids: count(*) }
 "
             .into(),
+            // The counts of few keys, and of many, in windows of ten seconds that slide by so much.
+            "few2s" => sliding("auction % 100", "2s"),
+            "few100ms" => sliding("auction % 100", "100ms"),
+            "many2s" => sliding("auction", "2s"),
+            "many100ms" => sliding("auction", "100ms"),
             "words" => "  words:
     inputs: [input]
     select: { word: \"unnest(string_to_array(line, ' '))\" }
@@ -201,8 +206,23 @@ impl Query {
             "q18" => ("last", "bidder, auction, price, dateTime", ", last_by: [bidder, auction]"),
             "q19" => ("highest", "auction, place, bidder, price", ", last_by: [auction, place]"),
             "q20" => ("bids_with_auctions", "auction, bidder, price, bid_time", ""),
+            "few2s" | "few100ms" | "many2s" | "many100ms" => ("counts", "number, bids, window_end", ""),
             "words" => ("counts", "word, n", ", last_by: [word]"),
             _ => return None,
         })
     }
+}
+
+fn sliding(key: &str, slide: &str) -> String {
+    format!(
+        "  numbered:
+    inputs: [input]
+    select: {{ number: {key}, dateTime: dateTime }}
+  counts:
+    inputs: [numbered]
+    key_by: [number]
+    window: {{ sliding: {{ size: 10s, slide: {slide} }} }}
+    aggregate: {{ bids: count(*) }}
+"
+    )
 }

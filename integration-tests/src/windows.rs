@@ -10,15 +10,21 @@ pub fn bids(events: u64) -> impl Iterator<Item = Bid> {
     (0..events).filter_map(bid)
 }
 
-/// Query q5 over the first `events` events: by the end of each sliding window, an auction with most bids, and how many.
-pub fn hottest(events: u64, size_ms: i64, slide_ms: i64) -> Vec<(i64, u64, u64)> {
+/// By the end of each window of `size_ms` that slides by `slide_ms`, the bids of each of their numbers, over the first `events` events.
+pub fn sliding(events: u64, size_ms: i64, slide_ms: i64, number: impl Fn(&Bid) -> u64) -> BTreeMap<i64, BTreeMap<u64, u64>> {
     let mut counts = BTreeMap::<i64, BTreeMap<u64, u64>>::new();
     for bid in bids(events) {
         let first = bid.time_ms.div_euclid(slide_ms) * slide_ms;
         for start in (0..).map(|n| first - n * slide_ms).take_while(|start| start + size_ms > bid.time_ms) {
-            *counts.entry(start + size_ms).or_default().entry(bid.auction).or_default() += 1;
+            *counts.entry(start + size_ms).or_default().entry(number(&bid)).or_default() += 1;
         }
     }
+    counts
+}
+
+/// Query q5 over the first `events` events: by the end of each sliding window, an auction with most bids, and how many.
+pub fn hottest(events: u64, size_ms: i64, slide_ms: i64) -> Vec<(i64, u64, u64)> {
+    let counts = sliding(events, size_ms, slide_ms, |bid| bid.auction);
     let most = |counts: &BTreeMap<u64, u64>| counts.values().copied().max().expect("a window has a bid");
     let rows = counts.iter().flat_map(|(end, counts)| {
         let most = most(counts);

@@ -22,10 +22,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 #[command(about = "Runs a benchmark query on the embedded cluster")]
 struct Arguments {
-    /// One of q0, q1, q2, q3, q5, q7, q7k, q8, q9, q11, q12, q12e, q13, q15, q16, q17, q18, q19, q20, words.
+    /// One of q0, q1, q2, q3, q5, q7, q7k, q8, q9, q11, q12, q12e, q13, q15, q16, q17, q18, q19, q20, words, few2s, few100ms, many2s,
+    /// many100ms.
     #[arg(long, default_value = "q7")]
     query: String,
-    /// memory or fs.
+    /// memory, fs or rocksdb.
     #[arg(long, default_value = "memory")]
     backend: String,
     #[arg(long, default_value_t = 1)]

@@ -10,7 +10,7 @@ use levada_integration_tests::digest::{fnv1a, row_hash};
 use levada_integration_tests::nodes::tally::{self, Totals};
 use levada_integration_tests::queries::{NAMES, Query};
 use levada_integration_tests::statistics::{Statistics, channel, statistics};
-use levada_integration_tests::windows::{bids, bids_per_bidder, highest, hottest, sessions};
+use levada_integration_tests::windows::{bids, bids_per_bidder, highest, hottest, sessions, sliding};
 use levada_proto::v1::JobState;
 
 const EVENTS: u64 = 200_000;
@@ -91,12 +91,20 @@ fn expected_of_windows() -> Vec<(&'static str, (u64, u64))> {
     let events = WINDOWED_EVENTS;
     let hottest = hottest(events, 10_000, 2_000);
     let sessions = sessions(events, 10_000);
+    let sliding = |slide_ms, number: fn(&Bid) -> u64| {
+        let counts = sliding(events, 10_000, slide_ms, number).into_iter();
+        totals(counts.flat_map(|(end, counts)| counts.into_iter().map(move |(number, bids)| [number, bids, end as u64, 0])))
+    };
     vec![
         ("q5", totals(hottest.into_iter().map(|(end, auction, bids)| [auction, bids, end as u64, 0]))),
         ("q7", totals(highest(events).into_iter().map(whole))),
         ("q7k", totals(highest(events).into_iter().map(whole))),
         ("q11", totals(sessions.into_iter().map(|(bidder, start, end, bids)| [bidder, bids, start as u64, end as u64]))),
         ("q12e", totals(bids_per_bidder(events).into_iter().map(|((end, bidder), bids)| [bidder, bids, end as u64, 0]))),
+        ("few2s", sliding(2_000, |bid| bid.auction % 100)),
+        ("few100ms", sliding(100, |bid| bid.auction % 100)),
+        ("many2s", sliding(2_000, |bid| bid.auction)),
+        ("many100ms", sliding(100, |bid| bid.auction)),
     ]
 }
 
