@@ -9,6 +9,7 @@ pub mod feed;
 mod http;
 pub mod http_proxy;
 pub mod keyed;
+pub mod link;
 pub mod metrics;
 pub mod nodes;
 pub mod process;

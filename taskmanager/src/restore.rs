@@ -74,6 +74,14 @@ const PARTS_AT_ONCE: usize = 4;
 /// How long one part of a state is tried to be read before the attempt fails, and is made again where the job's policy says so.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Bytes for which a read gets one second more: a slow link is shared by many reads.
+const READ_BYTES_PER_SECOND: u64 = 32 << 10;
+
+/// Until when so many bytes are tried to be read.
+fn read_deadline(bytes: u64) -> Instant {
+    Instant::now() + READ_TIMEOUT + Duration::from_secs(bytes / READ_BYTES_PER_SECOND)
+}
+
 /// Restores the tasks of one deployment.
 pub struct Restorer {
     attempt: AttemptId,
@@ -164,7 +172,7 @@ fn parts(offset: u64, length: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 async fn read_part(storage: &Storage, path: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
-    retried(Instant::now() + READ_TIMEOUT, || storage.get_range(path, range.clone())).await
+    retried(read_deadline(range.end - range.start), || storage.get_range(path, range.clone())).await
 }
 
 /// Verifies and decodes one state: the rows of the key groups `range` of `max_parallelism`, as far as it has any.

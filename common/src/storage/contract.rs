@@ -6,7 +6,7 @@ use std::io::Write;
 
 use bytes::Bytes;
 
-use super::{Staging, Storage, StorageError, Stored};
+use super::{LocalFile, Staging, Storage, StorageError, Stored};
 
 fn text(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
@@ -103,6 +103,10 @@ pub async fn large(storage: &Storage) {
         assert_eq!((draft.path(), draft.bytes()), ("large/copy", length as u64));
         storage.finish(draft, deadline()).await.expect("finished");
         assert!(storage.get("large/copy").await.expect("get") == bytes[..length], "{length} bytes read otherwise");
+        let mut local = LocalFile::scratch(&std::env::temp_dir()).expect("a local file");
+        local.write_all(&bytes[..length]).expect("written");
+        storage.put_file("large/copy", &LocalFile::new(local).expect("readable")).await.expect("put over");
+        assert!(storage.get("large/copy").await.expect("get") == bytes[..length], "{length} bytes of a file read otherwise");
     }
     let mut given_up = storage.begin("large/given-up", &std::env::temp_dir()).expect("begun");
     given_up.write_all(b"x").expect("written");

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::files::temporary_path;
 use super::durable::{self, FileSystem, NewFile, Replace, Wanted};
-use super::{Backend, ScratchFile, Storage, StorageError, check_path, retried};
+use super::{Backend, LocalFile, Storage, StorageError, check_path, retried};
 
 /// A file on its way into a storage; given up where it is dropped.
 pub struct Draft {
@@ -28,11 +29,11 @@ enum Place {
 
 /// A file under a temporary name.
 pub(super) struct Beside {
-    pub fs: Arc<dyn FileSystem>,
-    pub temporary: PathBuf,
-    pub path: PathBuf,
+    fs: Arc<dyn FileSystem>,
+    temporary: PathBuf,
+    path: PathBuf,
     /// `None` once it has its name.
-    pub file: Option<Box<dyn NewFile>>,
+    file: Option<Box<dyn NewFile>>,
 }
 
 impl Storage {
@@ -42,7 +43,7 @@ impl Storage {
         let place = match &self.backend {
             Backend::Files(files) => Place::Beside(files.begin(path)?),
             Backend::Objects(_) => {
-                let begun = std::fs::create_dir_all(folder).and_then(|()| ScratchFile::begin(folder));
+                let begun = std::fs::create_dir_all(folder).and_then(|()| LocalFile::scratch(folder));
                 let shown = folder.display().to_string();
                 Place::Scratch(begun.map_err(|source| StorageError::Io { action: "write to", path: shown, source })?)
             }
@@ -57,7 +58,7 @@ impl Storage {
             (Place::Beside(beside), Backend::Files(files)) => files.finish(&path, beside).await,
             (Place::Scratch(file), Backend::Objects(objects)) => {
                 let failed = |source| StorageError::Io { action: "read", path: format!("the file to be \"{path}\""), source };
-                let file = ScratchFile::new(file).map_err(failed)?;
+                let file = LocalFile::new(file).map_err(failed)?;
                 retried(deadline, || objects.put_file(&path, &file)).await
             }
             (Place::Beside(_), Backend::Objects(_)) | (Place::Scratch(_), Backend::Files(_)) => {
@@ -82,7 +83,7 @@ impl Draft {
 impl Write for Draft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.place {
-            Place::Beside(beside) => beside.file.as_mut().map_or(Ok(()), |file| file.write(bytes))?,
+            Place::Beside(beside) => beside.write(bytes)?,
             Place::Scratch(file) => file.write_all(bytes)?,
         }
         self.bytes += bytes.len() as u64;
@@ -95,6 +96,19 @@ impl Write for Draft {
 }
 
 impl Beside {
+    /// Begins a file that is to be at `path`.
+    pub fn begin(fs: Arc<dyn FileSystem>, path: PathBuf) -> io::Result<Self> {
+        let temporary = temporary_path(&path);
+        durable::create_dir_on(&*fs, durable::parent(&path))?;
+        let file = Some(fs.create(&temporary)?);
+        Ok(Self { fs, temporary, path, file })
+    }
+
+    /// Appends bytes.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), |file| file.write(bytes))
+    }
+
     /// Makes it durable under its name.
     pub fn finish(mut self, wanted: &Wanted) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), |file| file.sync())?;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::draft::Beside;
 use super::durable::{self, FileSystem, Replace, Wanted, Writing};
-use super::{StorageError, Stored};
+use super::{LocalFile, StorageError, Stored};
 
 /// How the names of files being written begin; no file of a storage has such a name. A unique number follows, and the name that the
 /// file is to get, where all of that is not too long for a name.
@@ -48,15 +48,23 @@ impl Files {
         self.write(path, Replace::No, bytes).await
     }
 
+    pub async fn put_file(&self, path: &str, from: &LocalFile) -> Result<(), StorageError> {
+        let (fs, from) = (Arc::clone(&self.fs), from.clone());
+        // The thread goes on when this future is dropped.
+        let (wanted, _waiting) = Wanted::new();
+        let copy = move |path: &Path| {
+            let mut file = Beside::begin(fs, path.to_path_buf())?;
+            from.read_through(|bytes| file.write(bytes))?;
+            file.finish(&wanted)
+        };
+        self.run("write", path, copy).await
+    }
+
     /// Begins a file that is to be at `path`. Blocks.
     pub fn begin(&self, path: &str) -> Result<Beside, StorageError> {
         let path = self.root.join(path);
-        let temporary = temporary_path(&path);
-        let begun = durable::create_dir_on(&*self.fs, durable::parent(&path)).and_then(|()| self.fs.create(&temporary));
-        match begun {
-            Ok(file) => Ok(Beside { fs: Arc::clone(&self.fs), temporary, path, file: Some(file) }),
-            Err(source) => Err(failed("write", path.display().to_string(), source)),
-        }
+        let shown = path.display().to_string();
+        Beside::begin(Arc::clone(&self.fs), path).map_err(|source| failed("write", shown, source))
     }
 
     /// Puts a file in its place.
@@ -175,7 +183,7 @@ fn remove_all(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
 }
 
 /// The name under which a file is written that is to get `path`.
-fn temporary_path(path: &Path) -> PathBuf {
+pub(super) fn temporary_path(path: &Path) -> PathBuf {
     let mut name = format!("{TEMPORARY_PREFIX}{}", uuid::Uuid::new_v4().simple());
     let wanted = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if name.len() + 1 + wanted.len() <= NAME_BYTES_MAX {

@@ -65,7 +65,7 @@ impl Objects {
     /// Takes something away that was begun; fine where it is gone.
     pub(super) async fn remove_leftover(&self, leftover: &Leftover) -> Result<(), StorageError> {
         match (&leftover.place, &*self.store) {
-            (Place::Upload(upload), Store::S3(bucket)) => self.within("abort", &leftover.path, 0, bucket.abort(upload)).await,
+            (Place::Upload(upload), Store::S3(bucket)) => self.within("abort", &leftover.path, None, bucket.abort(upload)).await,
             (Place::File(path), _) => self.delete(path).await,
             (Place::Upload(_), _) => Ok(()),
         }

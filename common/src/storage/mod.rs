@@ -6,13 +6,14 @@
 mod draft;
 mod error;
 mod files;
+mod idle;
 mod leftovers;
+mod local_file;
 mod location;
 mod objects;
 mod options;
 mod retry;
 mod s3;
-mod scratch;
 mod staged;
 
 pub mod contract;
@@ -32,10 +33,10 @@ use object_store::memory::InMemory;
 pub use draft::Draft;
 pub use error::StorageError;
 pub use leftovers::Leftover;
+pub use local_file::LocalFile;
 pub use location::Location;
 pub use options::{S3Keys, S3Options, StorageOptions};
 pub use retry::{Pauses, retried};
-pub use scratch::ScratchFile;
 pub use staged::{Staged, StagedWriter, Staging, Upload};
 
 use files::Files;
@@ -151,6 +152,12 @@ impl Storage {
     pub async fn put_new(&self, path: &str, bytes: Bytes) -> Result<(), StorageError> {
         check_path(path)?;
         backend!(self.put_new(path, bytes))
+    }
+
+    /// Writes a copy of a local file as `put` does; few of its bytes are in memory.
+    pub async fn put_file(&self, path: &str, file: &LocalFile) -> Result<(), StorageError> {
+        check_path(path)?;
+        backend!(self.put_file(path, file))
     }
 
     /// Reads a file.

@@ -1,6 +1,6 @@
 //! A storage on an object store or on HDFS, by object_store's interface; in memory for tests.
 //!
-//! Every request has a time that its size allows. No request is made again here: that is the caller's, by the policy of `retry`.
+//! A request that moves bytes may take as long as they move (S3, see `idle`) or as its size allows. No request is made again here: that is the caller's, by the policy of `retry`.
 //! Invariant: what is visible under a name is whole. S3 shows an object when it is complete; on HDFS the client writes a file
 //! `.NAME.tmp.N` and renames it.
 
@@ -20,12 +20,12 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 
 use super::error::of_object_store;
 use super::s3::{Bucket, OpenUpload};
-use super::{ScratchFile, StorageError, Stored};
+use super::{LocalFile, StorageError, Stored};
 
 /// Time of a request that moves nothing.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
-/// Bytes for which a request gets one second more.
+/// Bytes for which a request to HDFS gets one second more.
 const BYTES_PER_SECOND: u64 = 1 << 20;
 
 /// Objects above this are written to S3 in parts.
@@ -95,7 +95,7 @@ impl Objects {
         }
     }
 
-    pub async fn put_file(&self, path: &str, file: &ScratchFile) -> Result<(), StorageError> {
+    pub async fn put_file(&self, path: &str, file: &LocalFile) -> Result<(), StorageError> {
         let part = |range: Range<u64>| {
             let (file, shown) = (file.clone(), format!("the file to be \"{path}\""));
             async move {
@@ -117,11 +117,11 @@ impl Objects {
         F: Future<Output = Result<Bytes, StorageError>>,
     {
         let key = self.key(path)?;
-        let mut upload = self.within("write", path, 0, self.store.calls().put_multipart(&key)).await?;
+        let mut upload = self.within("write", path, None, self.store.calls().put_multipart(&key)).await?;
         let mut done = Ok(());
         for range in parts_of(length) {
             let written = match part(range.clone()).await {
-                Ok(bytes) => self.within("write", path, range.end - range.start, upload.put_part(bytes.into())).await,
+                Ok(bytes) => self.within("write", path, Some(range.end - range.start), upload.put_part(bytes.into())).await,
                 Err(error) => Err(error),
             };
             if written.is_err() {
@@ -130,10 +130,10 @@ impl Objects {
             }
         }
         if done.is_ok() {
-            done = self.within("write", path, 0, upload.complete()).await.map(drop);
+            done = self.within("write", path, None, upload.complete()).await.map(drop);
         }
         if done.is_err() {
-            let _ = self.within("abort", path, 0, upload.abort()).await;
+            let _ = self.within("abort", path, None, upload.abort()).await;
             self.remove_leftovers_of(path).await;
         }
         done
@@ -146,7 +146,7 @@ impl Objects {
     async fn put_whole(&self, path: &str, bytes: Bytes, mode: PutMode) -> Result<(), StorageError> {
         let (key, length) = (self.key(path)?, bytes.len() as u64);
         let put = self.store.calls().put_opts(&key, bytes.into(), PutOptions::from(mode));
-        let put = self.within("write", path, length, put).await;
+        let put = self.within("write", path, Some(length), put).await;
         if put.is_err() && matches!(*self.store, Store::Hdfs(_)) {
             self.remove_leftovers_of(path).await;
         }
@@ -165,32 +165,33 @@ impl Objects {
         F: Future<Output = Result<Bytes, StorageError>>,
     {
         let (key, store) = (self.key(path)?, &bucket.store);
-        let id = self.within("write", path, 0, store.create_multipart(&key)).await?;
+        let id = self.within("write", path, None, store.create_multipart(&key)).await?;
         let parts = parts_of(length).enumerate().map(|(index, range)| {
             let (key, id, part) = (&key, &id, &part);
             async move {
                 let bytes = part(range).await?;
-                let length = (bytes.len() * PARTS_AT_ONCE) as u64;
-                self.within("write", path, length, store.put_part(key, id, index, bytes.into())).await
+                let length = bytes.len() as u64;
+                self.within("write", path, Some(length), store.put_part(key, id, index, bytes.into())).await
             }
         });
         let parts: Result<Vec<_>, _> = futures::stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await;
         let done = match parts {
-            Ok(parts) => self.within("write", path, 0, store.complete_multipart(&key, &id, parts)).await,
+            Ok(parts) => self.within("write", path, None, store.complete_multipart(&key, &id, parts)).await,
             Err(error) => Err(error),
         };
         if done.is_err() {
             // What cannot be aborted now is with the folder (`delete_all`).
-            let _ = self.within("abort", path, 0, store.abort_multipart(&key, &id)).await;
+            let _ = self.within("abort", path, None, store.abort_multipart(&key, &id)).await;
         }
         done.map(drop)
     }
 
     pub async fn get(&self, path: &str) -> Result<Bytes, StorageError> {
         let key = self.key(path)?;
-        let found = self.within("read", path, 0, self.store.calls().get(&key)).await?;
+        // S3 answers with the bytes, HDFS gives them afterwards.
+        let found = self.within("read", path, Some(0), self.store.calls().get(&key)).await?;
         let length = found.meta.size;
-        self.within("read", path, length, found.bytes()).await
+        self.within("read", path, Some(length), found.bytes()).await
     }
 
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
@@ -200,7 +201,7 @@ impl Objects {
         let (key, length) = (self.key(path)?, range.end - range.start);
         let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
         let read = async { self.store.calls().get_opts(&key, options).await?.bytes().await };
-        match self.within("read", path, length, read).await {
+        match self.within("read", path, Some(length), read).await {
             // Stores disagree about ranges that begin at the end or after it.
             Err(StorageError::Object { .. }) if self.size(path).await? <= range.start => Ok(Bytes::new()),
             result => result,
@@ -209,7 +210,7 @@ impl Objects {
 
     pub async fn size(&self, path: &str) -> Result<u64, StorageError> {
         let key = self.key(path)?;
-        self.within("read", path, 0, self.store.calls().head(&key)).await.map(|meta| meta.size)
+        self.within("read", path, None, self.store.calls().head(&key)).await.map(|meta| meta.size)
     }
 
     pub async fn list(&self, prefix: &str) -> Result<Vec<Stored>, StorageError> {
@@ -225,7 +226,7 @@ impl Objects {
         let mut objects = self.store.calls().list(self.below(prefix)?.as_ref());
         let mut files = Vec::new();
         // Each page of a long listing has its own time.
-        while let Some(object) = self.within("list", prefix, 0, objects.try_next()).await? {
+        while let Some(object) = self.within("list", prefix, None, objects.try_next()).await? {
             files.extend(self.stored(object));
         }
         Ok(files)
@@ -233,7 +234,7 @@ impl Objects {
 
     pub async fn delete(&self, path: &str) -> Result<(), StorageError> {
         let key = self.key(path)?;
-        match self.within("delete", path, 0, self.store.calls().delete(&key)).await {
+        match self.within("delete", path, None, self.store.calls().delete(&key)).await {
             Err(StorageError::NotFound { .. }) => Ok(()),
             result => result,
         }
@@ -244,10 +245,10 @@ impl Objects {
         if let Store::S3(bucket) = &*self.store {
             let keys: Vec<_> = files.iter().map(|file| self.key(&file.path).map_err(|_| unlisted(&file.path))).collect();
             let deleted = bucket.store.delete_stream(futures::stream::iter(keys).boxed()).try_for_each(|_| async { Ok(()) });
-            let thousands = files.len() as u64 / 1_000;
-            self.within("delete", prefix, thousands * BYTES_PER_SECOND * REQUEST_TIME.as_secs(), deleted).await?;
+            let thousands = files.len() as u32 / 1_000;
+            self.within_time("delete", prefix, REQUEST_TIME * (1 + thousands), deleted).await?;
             for upload in self.open_uploads(bucket, &format!("{prefix}/")).await? {
-                self.within("abort", prefix, 0, bucket.abort(&upload)).await?;
+                self.within("abort", prefix, None, bucket.abort(&upload)).await?;
             }
             return Ok(());
         }
@@ -262,11 +263,11 @@ impl Objects {
         let mut next = 0;
         while next < folders.len() {
             let listed = self.store.calls().list_with_delimiter(Some(&folders[next]));
-            folders.extend(self.within("list", prefix, 0, listed).await?.common_prefixes);
+            folders.extend(self.within("list", prefix, None, listed).await?.common_prefixes);
             next += 1;
         }
         for folder in folders.iter().rev() {
-            self.within("delete", prefix, 0, self.store.calls().delete(folder)).await?;
+            self.within("delete", prefix, None, self.store.calls().delete(folder)).await?;
         }
         Ok(())
     }
@@ -274,36 +275,53 @@ impl Objects {
     /// The uploads to names that begin with `prefix`, in whole names of the bucket.
     pub(super) async fn open_uploads(&self, bucket: &Bucket, prefix: &str) -> Result<Vec<OpenUpload>, StorageError> {
         let whole = if self.root.is_empty() { prefix.to_owned() } else { format!("{}/{prefix}", self.root) };
-        self.within("list uploads", prefix, 0, bucket.open_uploads(&whole)).await
+        self.within("list uploads", prefix, None, bucket.open_uploads(&whole)).await
     }
 
     /// Removes what a failed write of `path` left on HDFS, as far as it can be.
     async fn remove_leftovers_of(&self, path: &str) {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let Ok(below) = self.below(folder) else { return };
-        let listed = self.within("list", path, 0, self.store.calls().list_with_delimiter(below.as_ref())).await;
+        let listed = self.within("list", path, None, self.store.calls().list_with_delimiter(below.as_ref())).await;
         for object in listed.map(|listed| listed.objects).unwrap_or_default() {
             let found = object.location.filename().and_then(|found| found.strip_prefix('.')?.strip_prefix(name));
             if found.is_some_and(|rest| rest.starts_with(".tmp.")) && is_temporary(object.location.as_ref()) {
-                let _ = self.within("delete", path, 0, self.store.calls().delete(&object.location)).await;
+                let _ = self.within("delete", path, None, self.store.calls().delete(&object.location)).await;
             }
         }
     }
 
-    /// Runs a request that moves `bytes`.
+    /// Runs a request that moves so many bytes, as far as they are known, or none.
     pub(super) async fn within<T>(
         &self,
         action: &'static str,
         path: &str,
-        bytes: u64,
+        bytes: Option<u64>,
         request: impl Future<Output = Result<T, object_store::Error>>,
     ) -> Result<T, StorageError> {
-        let after = REQUEST_TIME + Duration::from_secs(bytes / BYTES_PER_SECOND);
-        let shown = || if path.is_empty() { self.uri.to_string() } else { format!("{}/{path}", self.uri) };
-        match tokio::time::timeout(after, request).await {
-            Ok(result) => result.map_err(|source| of_object_store(action, shown(), source)),
-            Err(_) => Err(StorageError::TimedOut { action, path: shown(), after }),
+        if bytes.is_some() && matches!(*self.store, Store::S3(_)) {
+            return request.await.map_err(|source| of_object_store(action, self.shown(path), source));
         }
+        let time = REQUEST_TIME + Duration::from_secs(bytes.unwrap_or(0) / BYTES_PER_SECOND);
+        self.within_time(action, path, time, request).await
+    }
+
+    async fn within_time<T>(
+        &self,
+        action: &'static str,
+        path: &str,
+        after: Duration,
+        request: impl Future<Output = Result<T, object_store::Error>>,
+    ) -> Result<T, StorageError> {
+        match tokio::time::timeout(after, request).await {
+            Ok(result) => result.map_err(|source| of_object_store(action, self.shown(path), source)),
+            Err(_) => Err(StorageError::TimedOut { action, path: self.shown(path), after }),
+        }
+    }
+
+    /// A path as errors show it.
+    fn shown(&self, path: &str) -> String {
+        if path.is_empty() { self.uri.to_string() } else { format!("{}/{path}", self.uri) }
     }
 
     /// The object's name: the path as it is, where `Path::from` would encode it.

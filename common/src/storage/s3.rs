@@ -1,16 +1,12 @@
 //! S3: how a bucket is opened, and what object_store does not do: to list uploads that were never completed.
 
-use std::time::Duration;
-
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer};
-use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
+use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
 use object_store::path::Path;
 use object_store::{ClientOptions, RetryConfig};
 
+use super::idle::IdleConnector;
 use super::{S3Keys, S3Options, StorageError};
-
-/// Time to connect; a request as a whole has a time that its size gives (see `objects`).
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pages of a listing of uploads, each of a thousand.
 const PAGES_MAX: usize = 1_000;
@@ -52,9 +48,8 @@ impl Bucket {
             return Err(wrong(format!("{text}, not \"{endpoint}\"")));
         };
         let url = if options.path_style { format!("{endpoint}/{bucket}") } else { format!("{scheme}://{bucket}.{host}") };
-        // Sizes decide how long a request may take, and the policy in `retry` when it is made again: neither is the client's.
-        let client =
-            ClientOptions::new().with_allow_http(scheme == "http").with_timeout_disabled().with_connect_timeout(CONNECT_TIMEOUT);
+        // A request takes as long as its bytes move, and the policy in `retry` decides when it is made again: neither is the client's.
+        let client = ClientOptions::new().with_allow_http(scheme == "http");
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let environment = match &options.keys {
             Some(S3Keys { id, secret }) => environment.with_access_key_id(id).with_secret_access_key(secret),
@@ -66,10 +61,11 @@ impl Bucket {
             .with_config(AmazonS3ConfigKey::S3Endpoint, if options.path_style { endpoint } else { &url })
             .with_virtual_hosted_style_request(!options.path_style)
             .with_client_options(client.clone())
+            .with_http_connector(IdleConnector)
             .with_retry(retry)
             .build()
             .map_err(|error| wrong(super::error::chain(&error)))?;
-        let http = ReqwestConnector::default().connect(&client).map_err(|error| wrong(super::error::chain(&error)))?;
+        let http = IdleConnector.connect(&client).map_err(|error| wrong(super::error::chain(&error)))?;
         Ok(Self { store, http, url, region })
     }
 

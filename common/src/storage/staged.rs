@@ -80,12 +80,12 @@ impl Staging {
         let way = match &*objects.store {
             Store::S3(bucket) => {
                 let key = objects.key(path)?;
-                let id = objects.within("begin", path, 0, bucket.store.create_multipart(&key)).await?;
+                let id = objects.within("begin", path, None, bucket.store.create_multipart(&key)).await?;
                 Way::Upload { key, id, parts: Vec::new() }
             }
             store => {
                 let key = objects.key(&staged_path(path))?;
-                Way::File(objects.within("begin", path, 0, store.calls().put_multipart(&key)).await?)
+                Way::File(objects.within("begin", path, None, store.calls().put_multipart(&key)).await?)
             }
         };
         Ok(StagedWriter { staging: self.clone(), path: path.into(), bytes: 0, way })
@@ -101,12 +101,12 @@ impl Staging {
                 let parts = parts.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
                 let key = objects.key(path)?;
                 let complete = bucket.store.complete_multipart(&key, id, parts);
-                objects.within("publish", path, 0, complete).await.map(drop)
+                objects.within("publish", path, None, complete).await.map(drop)
             }
             (store, _) => {
                 let (from, to) = (objects.key(&staged_path(path))?, objects.key(path)?);
                 let options = RenameOptions::new().with_target_mode(RenameTargetMode::Create);
-                objects.within("publish", path, 0, store.calls().rename_opts(&from, &to, options)).await
+                objects.within("publish", path, None, store.calls().rename_opts(&from, &to, options)).await
             }
         };
         match done {
@@ -174,9 +174,9 @@ impl StagedWriter {
         match (&mut self.way, &*objects.store) {
             (Way::Upload { key, id, parts }, Store::S3(bucket)) => {
                 let put = bucket.store.put_part(key, id, parts.len(), part.into());
-                parts.push(objects.within("write", path, length, put).await?.content_id);
+                parts.push(objects.within("write", path, Some(length), put).await?.content_id);
             }
-            (Way::File(upload), _) => objects.within("write", path, length, upload.put_part(part.into())).await?,
+            (Way::File(upload), _) => objects.within("write", path, Some(length), upload.put_part(part.into())).await?,
             (Way::Upload { .. }, _) => unreachable!("uploads are to S3"),
         }
         self.bytes += length;
@@ -200,7 +200,7 @@ impl StagedWriter {
         let upload = match &mut self.way {
             Way::Upload { id, parts, .. } => Some(Upload { id: id.clone(), parts: parts.clone() }),
             Way::File(upload) => {
-                self.staging.objects.within("finish", &self.path, 0, upload.complete()).await?;
+                self.staging.objects.within("finish", &self.path, None, upload.complete()).await?;
                 None
             }
         };
@@ -213,9 +213,9 @@ impl StagedWriter {
         match (self.way, &*objects.store) {
             (Way::Upload { key, id, .. }, Store::S3(bucket)) => {
                 let upload = OpenUpload { key: key.to_string(), id };
-                objects.within("abort", &self.path, 0, bucket.abort(&upload)).await
+                objects.within("abort", &self.path, None, bucket.abort(&upload)).await
             }
-            (Way::File(mut upload), _) => objects.within("abort", &self.path, 0, upload.abort()).await,
+            (Way::File(mut upload), _) => objects.within("abort", &self.path, None, upload.abort()).await,
             (Way::Upload { .. }, _) => unreachable!("uploads are to S3"),
         }
     }

@@ -174,6 +174,13 @@ async fn a_draft_is_synced_then_renamed_and_one_that_is_dropped_is_removed() {
     assert_eq!(taken(), expected);
     assert_eq!(storage.get("a").await.expect("read"), "xy");
 
+    let mut local = LocalFile::scratch(&std::env::temp_dir()).expect("a local file");
+    local.write_all(b"z").expect("written");
+    storage.put_file("a", &LocalFile::new(local).expect("readable")).await.expect("put");
+    let expected = ["create temporary", "write", "sync", "rename temporary a", &format!("sync dir {outer}")];
+    assert_eq!(taken(), expected);
+    assert_eq!(storage.get("a").await.expect("read"), "z");
+
     drop(storage.begin("b", dir.path()).expect("begun"));
     assert_eq!(taken(), ["create temporary", "remove temporary"]);
     assert_eq!(std::fs::read_dir(dir.path()).expect("the directory").count(), 1);

@@ -19,9 +19,8 @@ use levada_engine::operators::stands_on_heap;
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::with_groups;
 use levada_state_rocksdb::{TaskDatabases, read_database};
-use tokio::time::Instant as Deadline;
 
-use super::{READ_TIMEOUT, Restored, Restorer};
+use super::{Restored, Restorer, read_deadline};
 use crate::upload::key_groups;
 
 /// Files of one database that are fetched at once.
@@ -163,7 +162,7 @@ fn by_operator(states: Vec<RestoreState>) -> Vec<Vec<Source>> {
 /// Fetches a file, verifies it and puts it into the folder; answers its size.
 async fn fetch_file(storage: &Storage, source: &Source, file: &DatabaseFile, folder: &Path) -> Result<u64, Failure> {
     let text = || format!("\"{}/{}\" of the database of operator \"{}\"", source.directory, file.path, source.uid);
-    let read = retried(Deadline::now() + READ_TIMEOUT, || storage.get(&file.path)).await;
+    let read = retried(read_deadline(file.length), || storage.get(&file.path)).await;
     let bytes = read.map_err(|error| Failure::external(format!("reading {} failed: {error}", text())))?;
     let corrupt = |what: String| Failure {
         message: format!("corrupt handle {}: {what}", text()),

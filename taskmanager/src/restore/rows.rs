@@ -14,7 +14,7 @@ use levada_common::fault::Failure;
 use levada_common::ids::TaskId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{BackendKind, OperatorSpec};
-use levada_common::storage::ScratchFile;
+use levada_common::storage::LocalFile;
 use levada_engine::operators::{keeps_in_store, waits_in_panes};
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::cold::ColdError;
@@ -63,13 +63,13 @@ impl Restorer {
     }
 
     /// Fetches a state's file to the disk and verifies it.
-    async fn fetch_file(&self, state: &RestoreState, databases: &TaskDatabases) -> Result<ScratchFile, Failure> {
+    async fn fetch_file(&self, state: &RestoreState, databases: &TaskDatabases) -> Result<LocalFile, Failure> {
         let RestorePlace::File { directory, path, offset } = &state.place else {
             return Err(Failure::internal(format!("state \"{}\" is in no file", state.name)));
         };
         let storage = self.directory(directory).map_err(|error| unreadable(state, directory, &error))?;
         let failed = |error| Failure::external(format!("writing to \"{}\" failed: {error}", databases.path().display()));
-        let mut file = ScratchFile::begin(databases.path()).map_err(failed)?;
+        let mut file = LocalFile::scratch(databases.path()).map_err(failed)?;
         let mut crc32c = 0;
         for range in parts(*offset, state.length) {
             let part = read_part(&storage, path, range.clone()).await.map_err(|error| unreadable(state, directory, &error))?;
@@ -87,7 +87,7 @@ impl Restorer {
         if crc32c != state.crc32c {
             return Err(corrupt(state, format!("want CRC-32C {:08x}, got {crc32c:08x}", state.crc32c)));
         }
-        ScratchFile::new(file).map_err(failed)
+        LocalFile::new(file).map_err(failed)
     }
 }
 
@@ -99,7 +99,7 @@ fn has(operator: &OperatorSpec, state: &RestoreState) -> bool {
 /// Puts the rows of a verified file that belong to these groups into the operator's database.
 fn put(
     state: RestoreState,
-    file: ScratchFile,
+    file: LocalFile,
     (groups, max_parallelism): (KeyGroupRange, u32),
     databases: &TaskDatabases,
 ) -> Result<u64, Failure> {
@@ -111,7 +111,7 @@ fn put(
 /// Keeps them for the operator, with the key groups that they have now.
 fn keep(
     state: RestoreState,
-    file: ScratchFile,
+    file: LocalFile,
     (groups, max_parallelism): (KeyGroupRange, u32),
     databases: &TaskDatabases,
 ) -> Result<(), Failure> {
@@ -133,13 +133,13 @@ fn keep(
 /// The rows of a file, batch by batch.
 struct FileRows {
     state: RestoreState,
-    file: ScratchFile,
+    file: LocalFile,
     layout: Layout,
     wanted: WantedRows,
 }
 
 impl FileRows {
-    fn open(state: RestoreState, file: ScratchFile, groups: KeyGroupRange, max_parallelism: u32) -> Result<Self, Failure> {
+    fn open(state: RestoreState, file: LocalFile, groups: KeyGroupRange, max_parallelism: u32) -> Result<Self, Failure> {
         let damaged = |error: DecodeError| corrupt(&state, error.to_string());
         let length = file.length();
         let trailer = read(&state, &file, length.saturating_sub(TRAILER_BYTES)..length)?;
@@ -163,7 +163,7 @@ impl FileRows {
     }
 }
 
-fn read(state: &RestoreState, file: &ScratchFile, range: Range<u64>) -> Result<bytes::Bytes, Failure> {
+fn read(state: &RestoreState, file: &LocalFile, range: Range<u64>) -> Result<bytes::Bytes, Failure> {
     let failed = |error| Failure::external(format!("reading state \"{}\" of \"{}\" back failed: {error}", state.name, state.uid));
     file.read(range).map_err(failed)
 }

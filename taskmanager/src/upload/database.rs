@@ -5,14 +5,15 @@
 //! one that was given up is never needed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use levada_common::checkpoint::{DatabaseFile, DeclineReason, Handle, StateHandle, shared_path_start};
 use levada_common::ids::{CheckpointId, TaskId, Uid};
+use levada_common::storage::LocalFile;
 use levada_state::snapshot::{Contents, DatabaseSnapshot, SnapshotFile, StateMeta, StatePart};
 use uuid::Uuid;
 
@@ -178,30 +179,35 @@ async fn store_file(
         return Ok(known);
     }
     let SnapshotFile { name, path, length, is_immutable } = file;
-    let _room = uploads.files_in_memory.acquire().await;
-    let (bytes, crc32c) = blocking(move || read(path, length)).await?;
+    let (local, crc32c) = blocking(move || measure(path, length)).await?;
     let unique = Uuid::new_v4().simple();
     let path = match is_immutable {
         true => format!("{}{unique}", shared_path_start(uploads.attempt.epoch, uploads.attempt.attempt)),
         false => format!("{}-{unique}", store.folder),
     };
-    store.put(&path, bytes).await?;
+    let _turn = uploads.copies.acquire().await;
+    store.put_file(&path, &local).await?;
     uploads.traffic.written_bytes.fetch_add(length, Ordering::Relaxed);
     Ok(DatabaseFile { name, path, length, crc32c })
 }
 
-/// Reads a file of a snapshot, which has as many bytes as was said.
-fn read(path: PathBuf, length: u64) -> Result<(Bytes, u32), Stopped> {
+/// Opens a file of a snapshot, which has as many bytes as was said, and answers their CRC-32C.
+fn measure(path: PathBuf, length: u64) -> Result<(LocalFile, u32), Stopped> {
     let fail = |what: String| {
         let text = format!("reading \"{}\" of a database's snapshot failed: {what}", path.display());
         Stopped::Declined(DeclineReason::Declined(text))
     };
-    let bytes = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
-    if bytes.len() as u64 != length {
-        return Err(fail(format!("want {length} bytes, got {}", bytes.len())));
+    let file = File::open(&path).and_then(LocalFile::new).map_err(|error| fail(error.to_string()))?;
+    if file.length() != length {
+        return Err(fail(format!("want {length} bytes, got {}", file.length())));
     }
-    let crc32c = crc32c::crc32c(&bytes);
-    Ok((Bytes::from(bytes), crc32c))
+    let mut crc32c = 0;
+    let read = file.read_through(|bytes| {
+        crc32c = crc32c::crc32c_append(crc32c, bytes);
+        Ok(())
+    });
+    read.map_err(|error| fail(error.to_string()))?;
+    Ok((file, crc32c))
 }
 
 /// Does work that blocks on a thread for it.

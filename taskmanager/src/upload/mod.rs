@@ -39,8 +39,8 @@ use database::KnownFiles;
 use snapshot::Begun;
 use store::Store;
 
-/// Files of databases, of up to 64 MiB, that are in memory at once, of all tasks of an attempt.
-const FILES_IN_MEMORY_MAX: usize = 6;
+/// Files of databases that are copied at once, of all tasks of an attempt: of each a store has a few parts in memory.
+const COPIES_AT_ONCE: usize = 3;
 
 /// A snapshot whose synchronous part is done.
 pub struct Taken {
@@ -80,8 +80,8 @@ pub struct Uploads {
     running: Mutex<Running>,
     known: Mutex<KnownFiles>,
     traffic: Arc<DatabaseTraffic>,
-    /// Room for the files of databases: each is read whole.
-    files_in_memory: Semaphore,
+    /// Room for files of databases that are copied.
+    copies: Semaphore,
 }
 
 impl Uploads {
@@ -108,7 +108,7 @@ impl Uploads {
             running: Mutex::default(),
             known: Mutex::default(),
             traffic,
-            files_in_memory: Semaphore::new(FILES_IN_MEMORY_MAX),
+            copies: Semaphore::new(COPIES_AT_ONCE),
         })
     }
 

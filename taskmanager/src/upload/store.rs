@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use bytes::{Bytes, BytesMut};
 use levada_common::checkpoint::{Handle, StateHandle};
 use levada_common::ids::{SubtaskIndex, Uid};
-use levada_common::storage::{Draft, Storage, StorageError, retried};
+use levada_common::storage::{Draft, LocalFile, Storage, StorageError, retried};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -116,6 +116,12 @@ impl Store {
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), Stopped> {
         self.note(path);
         written(path, retried(self.deadline, || self.storage.put(path, bytes.clone())).await)
+    }
+
+    /// As `put`, a copy of a local file.
+    pub async fn put_file(&self, path: &str, file: &LocalFile) -> Result<(), Stopped> {
+        self.note(path);
+        written(path, retried(self.deadline, || self.storage.put_file(path, file)).await)
     }
 
     /// Begins such a file, to be finished in the storage. Blocks.

@@ -9,6 +9,7 @@ mod fence;
 mod file;
 mod leak;
 mod names;
+mod narrow;
 mod order;
 mod progress;
 mod restore;
