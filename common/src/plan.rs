@@ -326,7 +326,7 @@ pub struct AggregateSpec {
     pub phase: AggregatePhase,
     /// What is computed, in the order of the output.
     pub calls: Vec<AggregateCall>,
-    /// Running aggregates: whether `-U` rows are emitted too.
+    /// Where results replace earlier ones: whether these are given too, as `-U`.
     pub changelog_full: bool,
     /// When the window gives results beside the time when it is over; `None` = then only, once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -361,7 +361,7 @@ impl AggregateSpec {
         let firing = self.firing.iter().flat_map(|_| FiringSpec::state_columns());
         let is_count = matches!(self.window, WindowSpec::Count { .. });
         let counts = is_count.then(WindowSpec::count_state_columns).into_iter().flatten();
-        state_columns(&self.kept_calls()).into_iter().chain(firing).chain(counts).collect()
+        state_columns(&self.kept_calls()).into_iter().chain(firing).chain(self.result_column()).chain(counts).collect()
     }
 
     /// Whether windows come from the event time of rows.

@@ -28,6 +28,7 @@ use levada_common::keys::KeyGroupRange;
 use levada_common::plan::Plan;
 use levada_common::state_schema::Stamps;
 use levada_common::storage::{Storage, StorageError, retried};
+use levada_common::types::Column;
 use levada_engine::operator::RestoredState;
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::{FileBytes, KEY_GROUP_COLUMN, decode_range, groups_by_key};
@@ -94,6 +95,8 @@ pub struct Restorer {
     directories: Mutex<HashMap<String, Arc<Storage>>>,
     /// The clock by which each state expires now.
     clocks: HashMap<(Uid, String), Stamps>,
+    /// The columns that the values of each state have now.
+    columns: HashMap<(Uid, String), Vec<Column>>,
 }
 
 impl Restorer {
@@ -106,8 +109,13 @@ impl Restorer {
         own_directory: Option<String>,
     ) -> Arc<Self> {
         let (permits, directories) = (Semaphore::new(FETCHES_MAX), Mutex::default());
-        let clocks = plan.states().into_iter().map(|state| ((state.uid, state.name), state.schema.ttl)).collect();
-        Arc::new(Self { attempt, plan, job_manager, databases, own_directory, permits, directories, clocks })
+        let (mut clocks, mut columns) = (HashMap::new(), HashMap::new());
+        for state in plan.states() {
+            let of = (state.uid, state.name);
+            clocks.insert(of.clone(), state.schema.ttl);
+            columns.insert(of, state.schema.values);
+        }
+        Arc::new(Self { attempt, plan, job_manager, databases, own_directory, permits, directories, clocks, columns })
     }
 
     /// What `task` had: the states of one name are put together in the order in which they are given. `waker` wakes the task.

@@ -228,7 +228,7 @@ pub struct TransformNode {
     pub select: Option<Vec<(String, String)>>,
     /// `split:`, name of an output to SQL, in order; `None` = `else`, which is the last.
     pub split: Option<Vec<(String, Option<String>)>>,
-    /// `changelog: full`: running aggregates emit `-U` too.
+    /// `changelog: full`: rows that updates replace are emitted too, as `-U`.
     pub changelog_full: bool,
     /// `bad_records:`
     pub bad_records: BadRecordPolicy,

@@ -113,6 +113,7 @@ pub(super) fn read_transform(name: &str, at: &At<'_>, max_parallelism: u32, repo
         parallelism: common.parallelism,
     };
     check_clauses(&fields, report);
+    check_changelog(&fields, &node, report);
     Some(node)
 }
 
@@ -265,7 +266,7 @@ fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
         }
         let needs = [("having", "`having` needs an `aggregate`; a condition on rows is a `where`")];
         if has("changelog") && !has("order_by") && !has("deduplicate") {
-            let message = "only a running `aggregate`, an `order_by` or a `deduplicate` takes `changelog`";
+            let message = "only an `aggregate` whose results change, an `order_by` or a `deduplicate` takes `changelog`";
             report.error(&fields.path_of("changelog"), message);
         }
         for (key, message) in needs {
@@ -273,9 +274,15 @@ fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
                 report.error(&fields.path_of(key), message);
             }
         }
-    } else if has("window") && has("changelog") {
-        let message = "a windowed `aggregate` emits each row once, or, with `early` or `allowed_lateness`, `+I` and `+U`; only a \
-                       running one, without `window`, takes `changelog: full`";
+    }
+}
+
+/// A window whose results replace none has no rows that were replaced.
+fn check_changelog(fields: &Fields<'_>, node: &TransformNode, report: &mut Report) {
+    let replaces = node.firing.is_some_and(|firing| firing.accumulate);
+    if node.changelog_full && node.aggregate.is_some() && node.window.is_some() && !replaces {
+        let message = "results of this window replace none, so that there is nothing to give as `-U`: `changelog: full` is for a \
+                       running `aggregate`, without `window`, and for a window with `early` or `allowed_lateness` that accumulates";
         report.error(&fields.path_of("changelog"), message);
     }
 }

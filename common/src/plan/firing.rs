@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::AggregateSpec;
+use super::{AggregatePhase, AggregateSpec, WindowSpec};
 use crate::types::{Column, LogicalType};
 
 /// When a window gives results beside the one time at which it is over. What is given is always what has changed.
@@ -34,9 +34,9 @@ impl FiringSpec {
         [Column::new(Self::ROWS_COLUMN, LogicalType::Int64, false), Column::new(Self::GIVEN_COLUMN, LogicalType::Boolean, false)]
     }
 
-    /// Whether a state's column of this name is one of `state_columns`.
+    /// Whether a state's column of this name is what is noted of a group's results, and nothing that is computed of its rows.
     pub fn is_state_column(name: &str) -> bool {
-        [Self::ROWS_COLUMN, Self::GIVEN_COLUMN].contains(&name)
+        [Self::ROWS_COLUMN, Self::GIVEN_COLUMN, Self::RESULT_COLUMN].contains(&name)
     }
 
     /// The triggers.
@@ -51,6 +51,9 @@ impl FiringSpec {
 
     const ROWS_COLUMN: &str = "firing.rows";
     const GIVEN_COLUMN: &str = "firing.given";
+
+    /// The name of `AggregateSpec::result_column`.
+    pub const RESULT_COLUMN: &str = "firing.result";
 }
 
 impl AggregateSpec {
@@ -58,7 +61,19 @@ impl AggregateSpec {
     pub fn is_changelog(&self) -> bool {
         match &self.firing {
             Some(firing) => firing.accumulate,
-            None => self.window == super::WindowSpec::Running,
+            None => self.window == WindowSpec::Running,
         }
+    }
+
+    /// The state of a group beside its aggregates and marks where a result goes out with the one that it replaces: the result that
+    /// was given last. STRUCT of the calls' results, of a session of the end before them, which moves; null where none was given, or
+    /// it is not known which, since it was given before it was kept. A partial gives no results.
+    pub fn result_column(&self) -> Option<Column> {
+        let keeps = self.changelog_full && self.phase != AggregatePhase::Partial && self.firing.is_some() && self.is_changelog();
+        let moves = matches!(self.window, WindowSpec::Session { .. });
+        let end = moves.then(|| Column::new("window_end", LogicalType::Timestamp, true));
+        let results = self.calls.iter().map(|call| Column::new(&call.name, call.result.clone(), true));
+        let fields = LogicalType::Struct(end.into_iter().chain(results).collect());
+        keeps.then(|| Column::new(FiringSpec::RESULT_COLUMN, fields, true))
     }
 }

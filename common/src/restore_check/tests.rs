@@ -237,6 +237,32 @@ fn what_is_dropped_is_left_out_and_named() {
     assert!(restorable.metadata.vertices[0].uids.contains(&Uid::new("sums")), "it has state left");
 }
 
+/// Rows are taken in anew without it; a database has them as they are.
+#[test]
+fn what_a_window_notes_of_its_results_may_begin_and_cease_but_for_databases() {
+    let job = |fires: bool, changelog_full: bool| {
+        let mut job = plan(vec![aggregate("sums", "k", tumbling(), decimal())]);
+        let OperatorKind::Aggregate(spec) = &mut job.vertices[0].operators[0].kind else { unreachable!("it is one") };
+        spec.firing = fires.then_some(FiringSpec { early: None, lateness_ms: 5, late: None, accumulate: true });
+        spec.changelog_full = changelog_full;
+        job
+    };
+    let jobs = [job(false, false), job(true, false), job(true, true)];
+    for (at, from) in jobs.iter().enumerate() {
+        for (other, to) in jobs.iter().enumerate() {
+            let mut snapshot = snapshot(from);
+            assert!(check(&snapshot, to, &[]).is_ok(), "{at} to {other}");
+            let database = Handle::Database { files: Arc::new([]), family: "panes".into() };
+            let panes = snapshot.tasks.iter_mut().flat_map(|task| &mut task.states).filter(|state| state.name == "panes");
+            panes.for_each(|state| state.handle = database.clone());
+            match check(&snapshot, to, &[]) {
+                Ok(_) => assert_eq!(at, other),
+                Err(report) => assert!(at != other && report.to_string().contains("firing."), "{at} to {other}: {report}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_state_that_another_version_of_a_library_made_is_refused_by_that() {
     let made_by = |library: &str| {

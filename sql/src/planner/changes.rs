@@ -5,6 +5,9 @@ use levada_common::plan::{OperatorKind, OperatorSpec};
 use super::graph::Planner;
 use super::stream::{Outlet, Stage, StageKind, Stream};
 
+/// Nobody on the way knows them.
+const WITHOUT_REPLACED: &str = "the input is a changelog without the rows that its updates replace";
+
 impl Planner<'_> {
     /// Has every update of a changelog come with the row that it replaces: the node that makes the changes gives them then to all
     /// of its readers.
@@ -15,18 +18,12 @@ impl Planner<'_> {
         let made = maker(&self.stages, stream.stage);
         let (kind, maker) = match made.map(|at| (&mut self.stages[at].kind, at)) {
             Some((StageKind::Operator(OperatorSpec { kind, .. }), at)) => (kind, at),
-            _ => return Err("the input is a changelog without the rows that its updates replace".into()),
+            _ => return Err(WITHOUT_REPLACED.into()),
         };
         match kind {
-            OperatorKind::Aggregate(spec) if spec.firing.is_none() => spec.changelog_full = true,
+            OperatorKind::Aggregate(spec) => spec.changelog_full = true,
             OperatorKind::Top(spec) => spec.changelog_full = true,
-            _ => {
-                return Err(
-                    "the input is a changelog of a window that gives early or late results, without the rows that its updates \
-                            replace, and these are needed here; act on its key only, or read results that are given once"
-                        .into(),
-                );
-            }
+            _ => return Err(WITHOUT_REPLACED.into()),
         }
         changes.full = true;
         for other in self.streams.values_mut().flatten() {

@@ -1,7 +1,8 @@
 //! Keyed states in files on their way into the databases of a task: they never come into memory whole.
 //!
 //! A file is fetched in parts to the disk that the databases are on, verified there, and read back batch by batch into the
-//! operator's database, or where only the operator knows their places there by the operator. Must never know what a state means.
+//! operator's database, or where only the operator knows their places there by the operator. A state of which the job keeps other
+//! columns now comes as rows, which the operator reads as it does on the heap. Must never know what a state means.
 
 use std::io::Write;
 use std::ops::Range;
@@ -33,6 +34,13 @@ impl Restorer {
             && state.kind == StateKind::Keyed
             && matches!(state.place, RestorePlace::File { .. })
             && operators.iter().any(|operator| has(operator, state) && keeps_in_store(&operator.kind, &state.name))
+            && self.has_same_columns(state)
+    }
+
+    /// Whether the job keeps the columns that the file has; what release 0.1 wrote does not say which they are.
+    fn has_same_columns(&self, state: &RestoreState) -> bool {
+        let kept = self.columns.get(&(state.uid.clone(), state.name.clone()));
+        kept.is_none_or(|kept| state.schema.values.is_empty() || *kept == state.schema.values)
     }
 
     /// Puts such states into the operators' databases, one after the other, or keeps their files for operators that do so.

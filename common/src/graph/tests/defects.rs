@@ -113,7 +113,7 @@ fn clauses_that_make_no_sense_are_refused() {
         ("evict: {}\n    process: f\n    window: same", "one of `rows`, `time` and `function` is expected"),
         ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate`, a `process`, an `order_by` or a `deduplicate`"),
         ("having: x > 1", "a condition on rows is a `where`"),
-        ("changelog: full", "only a running `aggregate`"),
+        ("changelog: full", "only an `aggregate` whose results change"),
         ("order_by: x", "words.order_by: `limit` is missing"),
         ("order_by: [a + b]", "a column, and `desc` behind it or not, is expected, found \"a + b\""),
         ("limit: 3", "words.limit: `limit` needs an `order_by`"),
@@ -242,7 +242,9 @@ fn clauses_that_make_no_sense_are_refused() {
         let message = window(text);
         assert!(message.contains(expected) && message.starts_with("line 12:"), "{text}: {message}");
     }
-    assert!(after("key_by: [word]", "window: same\n    changelog: full").contains("emits each row once"));
+    assert!(after("key_by: [word]", "window: same\n    changelog: full").contains("results of this window replace none"));
+    let parts = "window: { same: {}, early: { rows: 1 }, accumulate: false }\n    changelog: full";
+    assert!(after("key_by: [word]", parts).contains("results of this window replace none"));
     assert!(after("key_by: [word]", "key_by: []").contains("leave `key_by` out"));
     assert!(after("key_by: [word]", "key_by: [a, a]").contains("column \"a\" stands here twice"));
 }

@@ -359,7 +359,8 @@ fn clauses() -> impl Strategy<Value = TransformNode> {
                 Work::Nothing => {}
                 Work::Group(key_by, window, aggregate, having, full) => {
                     (node.key_by, node.aggregate, node.having) = (key_by, Some(aggregate), having);
-                    node.changelog_full = full && window.is_none();
+                    let replaces = |(_, _, firing): &(_, _, Option<FiringSpec>)| firing.is_some_and(|firing| firing.accumulate);
+                    node.changelog_full = full && window.as_ref().is_none_or(replaces);
                     if let Some((window, time, firing)) = window {
                         (node.window, node.window_time, node.firing) = (Some(window), time, firing);
                     }

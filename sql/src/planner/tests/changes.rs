@@ -1,5 +1,6 @@
 //! Aggregates over changelogs, `distinct` and `filter`: the plans, and what is refused by name.
 
+use levada_common::ids::Uid;
 use levada_common::plan::OperatorKind;
 
 use super::*;
@@ -40,6 +41,7 @@ fn plans_of_what_counts_values_and_takes_changes() {
         "  t: { inputs: [rows], key_by: [k], window: { session: { gap: 2s } }, aggregate: { d: count(distinct a), e: avg(distinct a + 1), n: count(*) } }",
         "  t: { inputs: [rows], window: { count: { size: 5, slide: 2 } }, aggregate: { d: sum(distinct a) } }",
         "  t: { inputs: [rows], key_by: [k], aggregate: { s: stddev(a), c: \"corr(a, a * 2) filter (where a > 1)\", l: \"string_agg(k, '; ' order by a desc)\" } }",
+        "  e: { inputs: [rows], key_by: [k], window: { tumbling: { size: 1h }, early: { every: 1s } }, aggregate: { n: count(*) } }\n  t: { inputs: [e], key_by: [k], aggregate: { s: sum(n), windows: count(*) } }",
     ];
     let mut text = String::new();
     for case in cases {
@@ -80,10 +82,46 @@ fn a_split_of_changes_parts_updates() {
     };
     assert_eq!(split("k > 'a'"), (false, false));
     assert_eq!(split("n > 2"), (true, true));
-    let early = "  e: { inputs: [rows], key_by: [k], window: { tumbling: { size: 1h }, early: { every: 1s } }, aggregate: { n: count(*) } }";
-    let document = job(&format!("{early}\n  t: {{ inputs: [e], split: {{ some: n > 2 }} }}"), "t/some");
-    let errors = planned_at(&document, 2).expect_err("replaced rows cannot be had");
-    assert!(errors.contains("t.split.some: the input is a changelog of a window that gives early or late results"), "{errors}");
+}
+
+/// Early and late results come with the rows that they replace where a reader needs these, as those of a running aggregate do.
+#[test]
+fn results_of_a_window_come_with_those_that_they_replace() {
+    let full = |window: &str, reader: &str| {
+        let early =
+            format!("  e: {{ inputs: [rows], key_by: [k], window: {{ {window} }}, aggregate: {{ n: count(*), m: max(a) }} }}");
+        let plan = planned(&job(&format!("{early}\n  t: {{ inputs: [e], {reader} }}"), "t"), 2);
+        let operators = plan.vertices.iter().flat_map(|vertex| &vertex.operators);
+        let fulls = operators.filter(|operator| operator.uid.as_str() == "e" && operator.output.changelog);
+        let fulls: Vec<bool> = fulls
+            .filter_map(|operator| match &operator.kind {
+                OperatorKind::Aggregate(spec) => Some((spec.changelog_full, spec.result_column().is_some())),
+                _ => None,
+            })
+            .map(|(full, keeps)| {
+                assert_eq!(full, keeps, "{window}");
+                full
+            })
+            .collect();
+        assert_eq!(fulls.len(), 1, "{window}: the final half alone gives results");
+        assert_eq!(plan.changelogs[&Uid::new("e")].full, fulls[0], "{window}, {reader}");
+        fulls[0]
+    };
+    let windows = [
+        "tumbling: { size: 1h }, early: { every: 1s }",
+        "sliding: { size: 1h, slide: 10m }, allowed_lateness: 1h",
+        "cumulate: { size: 1h, step: 10m }, early: { rows: 3 }",
+        "global: {}, early: { rows: 3 }",
+        "session: { gap: 1m }, early: { every: 1s }, allowed_lateness: 1h",
+    ];
+    for window in windows {
+        for reader in
+            ["key_by: [k], aggregate: { s: sum(n), best: max(m) }", "where: n > 2", "select: { n: n }", "split: { some: n > 2 }"]
+        {
+            assert!(full(window, reader), "{window}, {reader}");
+        }
+        assert!(!full(window, "where: k > 'a'"), "{window}");
+    }
 }
 
 #[test]

@@ -6,9 +6,11 @@
 mod avg;
 mod count;
 mod extreme;
+mod given;
 mod library;
 mod marks;
 mod ordered;
+mod plan;
 mod presence;
 mod set;
 mod sum;
@@ -20,10 +22,12 @@ use arrow::buffer::NullBuffer;
 use levada_state::rows::Rows;
 
 pub(crate) use extreme::bytes_column;
+pub use given::Given;
 pub use library::{LibraryAggregate, OfGroups};
 pub use marks::Marks;
-pub(crate) use set::Make;
-pub use set::{AggregatePlan, AggregateSet, CallOverflow};
+pub use plan::AggregatePlan;
+pub(crate) use plan::Make;
+pub use set::{AggregateSet, CallOverflow};
 
 /// Which group each row of a batch belongs to.
 #[derive(Debug, Clone, Copy)]

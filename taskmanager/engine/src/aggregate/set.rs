@@ -1,213 +1,16 @@
-//! All calls of one aggregation: which columns each needs, which of them share their work.
+//! The accumulators of all calls of one aggregation, with what is noted of the groups' results.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, new_null_array};
-use arrow::datatypes::{DataType, Field};
-use levada_common::aggregate_state::{AggregateUnit, units};
-use levada_common::plan::{AggregateCall, AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec};
-use levada_common::types::{Column, LogicalType, StreamSchema};
-use levada_state::fixed::is_fixed;
+use arrow::array::{ArrayRef, AsArray, StructArray, new_null_array};
+use arrow::datatypes::DataType;
+use levada_common::plan::AggregateCall;
 use levada_state::rows::Rows;
 
-use super::avg::Avg;
-use super::count::Count;
-use super::extreme::Extreme;
+use super::given::{Given, put_known};
 use super::marks::Marks;
-use super::ordered::{Layout, Ordered};
-use super::sum::Sum;
+use super::plan::{AggregatePlan, Unit};
 use super::{Accumulator, Groups, Overflow};
-
-/// Makes one unit's accumulator.
-pub(crate) type Make = Box<dyn Fn() -> Box<dyn Accumulator> + Send + Sync>;
-
-/// Calls that are computed together.
-struct Unit {
-    make: Make,
-    /// Places of its calls in the aggregation.
-    calls: Vec<usize>,
-    /// Places of its columns in `AggregatePlan::inputs`, where rows come in.
-    columns: Vec<usize>,
-    /// Its columns among the states.
-    states: Range<usize>,
-}
-
-/// An aggregation, ready to make its accumulators: one set per table or pane.
-pub struct AggregatePlan {
-    calls: Vec<AggregateCall>,
-    units: Vec<Unit>,
-    /// Which of a batch's columns are taken in, in this order.
-    inputs: Vec<usize>,
-    /// Whether these are states.
-    takes_states: bool,
-    state_fields: Vec<Field>,
-    /// The columns of marks among the states, the last ones, where groups have marks.
-    marks: Option<Range<usize>>,
-}
-
-impl std::fmt::Debug for AggregatePlan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AggregatePlan").field("calls", &self.calls).field("inputs", &self.inputs).finish_non_exhaustive()
-    }
-}
-
-impl AggregatePlan {
-    /// Plans `aggregate` over `input`: over states for the final phase, over rows for the others. `library` makes what the engine
-    /// does not have.
-    ///
-    /// Errors: what the plan asks for and the engine does not have, as text.
-    pub(crate) fn new(
-        aggregate: &AggregateSpec,
-        input: &StreamSchema,
-        library: &dyn Fn(&AggregateCall) -> Result<Make, String>,
-    ) -> Result<Self, String> {
-        let calls = aggregate.calls.clone();
-        let takes_states = aggregate.phase == AggregatePhase::Final;
-        let mut inputs = Inputs { schema: input, places: Vec::new() };
-        let (mut planned, mut state_fields): (Vec<Unit>, Vec<Field>) = (Vec::new(), Vec::new());
-        for unit in units(&calls) {
-            let (make, names) = accumulator(&unit, &calls, library)?;
-            let states = state_fields.len()..state_fields.len() + unit.columns.len();
-            state_fields.extend(unit.columns.iter().map(Column::to_field));
-            let columns = if takes_states {
-                for column in &unit.columns {
-                    inputs.places.push(inputs.find(&column.name)?);
-                }
-                Vec::new()
-            } else {
-                if let Some(row) = &unit.row {
-                    inputs.check_nulls(&row.columns, &unit.columns)?;
-                }
-                names.iter().map(|name| inputs.number(name)).collect::<Result<_, _>>()?
-            };
-            planned.push(Unit { make, calls: unit.calls, columns, states });
-        }
-        let marks = aggregate.firing.map(|_| {
-            let start = state_fields.len();
-            state_fields.extend(FiringSpec::state_columns().iter().map(Column::to_field));
-            start..state_fields.len()
-        });
-        if marks.is_some() && takes_states {
-            for column in FiringSpec::state_columns() {
-                inputs.places.push(inputs.find(&column.name)?);
-            }
-        }
-        Ok(Self { inputs: inputs.places, calls, units: planned, takes_states, state_fields, marks })
-    }
-
-    /// The columns of a batch that are taken in.
-    pub fn inputs<'a>(&'a self, columns: &'a [ArrayRef]) -> impl Iterator<Item = ArrayRef> + 'a {
-        self.inputs.iter().map(|place| Arc::clone(&columns[*place]))
-    }
-
-    /// The fields of the states, as `aggregate_state::state_columns` has them.
-    pub fn state_fields(&self) -> &[Field] {
-        &self.state_fields
-    }
-
-    /// Number of calls.
-    pub fn calls(&self) -> usize {
-        self.calls.len()
-    }
-
-    /// Whether groups have marks: whether results are given more than once.
-    pub fn has_marks(&self) -> bool {
-        self.marks.is_some()
-    }
-
-    /// Whether every one of its aggregates can take rows back.
-    pub fn takes_back(&self) -> bool {
-        self.units.iter().all(|unit| (unit.make)().takes_back())
-    }
-
-    /// Accumulators without groups.
-    pub fn accumulators(self: &Arc<Self>) -> AggregateSet {
-        let marks = self.marks.as_ref().map(|_| Marks::default());
-        AggregateSet { units: self.units.iter().map(|unit| (unit.make)()).collect(), marks, plan: Arc::clone(self) }
-    }
-}
-
-/// Finds columns of the input and numbers those that are taken in.
-struct Inputs<'a> {
-    schema: &'a StreamSchema,
-    places: Vec<usize>,
-}
-
-impl Inputs<'_> {
-    fn find(&self, name: &str) -> Result<usize, String> {
-        let found = self.schema.batch_index(name);
-        found.ok_or_else(|| format!("column \"{name}\" is not among the input's columns: {}", self.schema.names()))
-    }
-
-    /// The number of this column among those that are taken in.
-    fn number(&mut self, name: &str) -> Result<usize, String> {
-        let place = self.find(name)?;
-        Ok(self.places.iter().position(|other| *other == place).unwrap_or_else(|| {
-            self.places.push(place);
-            self.places.len() - 1
-        }))
-    }
-
-    /// Where the plan says that a column of a chosen row is never null, so must the input.
-    fn check_nulls(&self, names: &[String], states: &[Column]) -> Result<(), String> {
-        for (name, state) in names.iter().zip(states).filter(|(_, state)| !state.nullable) {
-            if self.schema.column(name).is_some_and(|column| column.nullable) {
-                return Err(format!("column \"{name}\" can be null, and \"{}\" cannot", state.name));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// How a unit's accumulators are made, and the columns that they take where rows come in.
-fn accumulator(
-    unit: &AggregateUnit,
-    calls: &[AggregateCall],
-    library: &dyn Fn(&AggregateCall) -> Result<Make, String>,
-) -> Result<(Make, Vec<String>), String> {
-    let call = &calls[unit.calls[0]];
-    if let Some(row) = &unit.row {
-        let columns = unit.columns.iter().map(|column| Ok((scalar(&column.ty, call)?, column.nullable)));
-        let columns = columns.collect::<Result<Vec<_>, String>>()?;
-        let descending = row.order.iter().map(|by| by.descending).collect::<Vec<_>>();
-        let layout = Layout::new(&columns, &descending, row.answers.clone(), row.is_last);
-        return Ok((Box::new(move || Box::new(Ordered::new(layout.clone()))), row.columns.clone()));
-    }
-    let argument = || call.argument.clone().ok_or_else(|| format!("{:?} \"{}\" has no argument", call.function, call.name));
-    let make: Make = match call.function {
-        AggregateFunction::Count => {
-            return Ok((Box::new(|| Box::new(Count::default())), call.argument.iter().cloned().collect()));
-        }
-        AggregateFunction::Sum | AggregateFunction::Avg => {
-            let ty = call.argument_type.clone().unwrap_or_else(|| call.result.clone());
-            check_number(&ty, call)?;
-            let is_sum = call.function == AggregateFunction::Sum;
-            Box::new(move || if is_sum { Box::new(Sum::new(&ty)) } else { Box::new(Avg::new(&ty)) })
-        }
-        AggregateFunction::Min | AggregateFunction::Max => {
-            let (data_type, is_max) = (scalar(&call.result, call)?, call.function == AggregateFunction::Max);
-            Box::new(move || Box::new(Extreme::new(data_type.clone(), is_max)))
-        }
-        AggregateFunction::Library => return Ok((library(call)?, call.reads().cloned().collect())),
-        AggregateFunction::First | AggregateFunction::Last => {
-            return Err(format!("{:?} \"{}\" has no row to choose", call.function, call.name));
-        }
-    };
-    Ok((make, vec![argument()?]))
-}
-
-fn check_number(ty: &LogicalType, call: &AggregateCall) -> Result<(), String> {
-    let is_number = ty.is_integer() || ty.is_float() || matches!(ty, LogicalType::Decimal(_, _));
-    if is_number { Ok(()) } else { Err(format!("{:?} \"{}\" over {ty} is no number", call.function, call.name)) }
-}
-
-/// The Arrow type of a scalar; lists and structs are not compared or kept.
-fn scalar(ty: &LogicalType, call: &AggregateCall) -> Result<DataType, String> {
-    let data_type = ty.to_arrow();
-    let known = is_fixed(&data_type) || matches!(data_type, DataType::Utf8 | DataType::Binary | DataType::Decimal128(_, _));
-    if known { Ok(data_type) } else { Err(format!("{:?} \"{}\" over {ty} is not supported", call.function, call.name)) }
-}
 
 /// A sum left its type, or a library cannot take the rows.
 #[derive(Debug, Clone)]
@@ -231,6 +34,7 @@ pub struct AggregateSet {
     plan: Arc<AggregatePlan>,
     units: Vec<Box<dyn Accumulator>>,
     marks: Option<Marks>,
+    given: Option<Box<dyn Given>>,
 }
 
 impl std::fmt::Debug for AggregateSet {
@@ -240,10 +44,17 @@ impl std::fmt::Debug for AggregateSet {
 }
 
 impl AggregateSet {
+    /// Of a plan, without groups.
+    pub(super) fn new(plan: Arc<AggregatePlan>, units: Vec<Box<dyn Accumulator>>, given: Option<Box<dyn Given>>) -> Self {
+        let marks = plan.marks.as_ref().map(|_| Marks::default());
+        Self { plan, units, marks, given }
+    }
+
     /// There are `groups` groups now.
     pub fn resize(&mut self, groups: usize) {
         self.units.iter_mut().for_each(|unit| unit.resize(groups));
         self.marks.iter_mut().for_each(|marks| marks.resize(groups));
+        self.given.iter_mut().for_each(|given| given.resize(groups));
     }
 
     /// Takes in what the plan takes, rows or states. Shape: `AggregatePlan::inputs` of a batch.
@@ -275,7 +86,8 @@ impl AggregateSet {
         self.assign(groups, &nothing);
     }
 
-    /// Takes in states. Shape: `state_fields`.
+    /// Takes in states. Shape: `state_fields`; of a partial, which gives nothing, without what was given last. Of states that come to
+    /// be one at most one has that.
     pub fn merge(&mut self, groups: Groups<'_>, states: &[ArrayRef]) -> Result<(), CallOverflow<'_>> {
         for (accumulator, unit) in self.units.iter_mut().zip(&self.plan.units) {
             accumulator
@@ -284,6 +96,9 @@ impl AggregateSet {
         }
         if let (Some(marks), Some(columns)) = (&mut self.marks, &self.plan.marks) {
             marks.merge(groups, &states[columns.clone()]);
+        }
+        if let (Some(given), Some(results)) = (&mut self.given, states.get(self.plan.state_fields.len() - 1)) {
+            put_known(given.as_mut(), groups, results);
         }
         Ok(())
     }
@@ -296,6 +111,9 @@ impl AggregateSet {
         if let (Some(marks), Some(columns)) = (&mut self.marks, &self.plan.marks) {
             marks.assign(groups, &states[columns.clone()]);
         }
+        if let (Some(given), Some(results)) = (&mut self.given, states.last()) {
+            given.put(groups, results);
+        }
     }
 
     /// The marks, where results are given more than once.
@@ -303,9 +121,35 @@ impl AggregateSet {
         self.marks.as_ref()
     }
 
-    /// The marks, to be changed.
-    pub fn marks_mut(&mut self) -> Option<&mut Marks> {
-        self.marks.as_mut()
+    /// Whether what was given last of each group is kept.
+    pub fn keeps_results(&self) -> bool {
+        self.given.is_some()
+    }
+
+    /// What was given last of these groups, where it is kept: null where it is not known.
+    pub fn given(&self, rows: Rows<'_>) -> Option<StructArray> {
+        self.given.as_ref().map(|given| given.read(rows).as_struct().clone())
+    }
+
+    /// The results of these groups are given now; each group once. Shape: where they are kept, the fields of their column.
+    pub fn give(&mut self, groups: &[u32], results: &[ArrayRef]) {
+        self.marks.iter_mut().for_each(|marks| groups.iter().for_each(|group| marks.give(*group)));
+        if let (Some(given), Some(DataType::Struct(fields))) = (&mut self.given, self.plan.result_type()) {
+            let results = StructArray::new(fields.clone(), results.to_vec(), None);
+            given.put(groups, &(Arc::new(results) as ArrayRef));
+        }
+    }
+
+    /// The group's result was taken back.
+    pub fn take_back(&mut self, group: u32) {
+        self.marks.iter_mut().for_each(|marks| marks.take_back(group));
+        self.given.iter_mut().for_each(|given| given.forget(group));
+    }
+
+    /// The group is no more: until its number is used again it has nothing to be given.
+    pub fn release(&mut self, group: u32) {
+        self.marks.iter_mut().for_each(|marks| marks.give(group));
+        self.given.iter_mut().for_each(|given| given.forget(group));
     }
 
     /// The results of these groups, a column per call, in order.
@@ -330,13 +174,15 @@ impl AggregateSet {
     /// The states of these groups. Shape: `state_fields`.
     pub fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
         let marks = self.marks.iter().flat_map(|marks| marks.states(rows));
-        self.units.iter().flat_map(|accumulator| accumulator.states(rows)).chain(marks).collect()
+        let given = self.given.iter().map(|given| given.read(rows));
+        self.units.iter().flat_map(|accumulator| accumulator.states(rows)).chain(marks).chain(given).collect()
     }
 
     /// Forgets every group and keeps the memory.
     pub fn clear(&mut self) {
         self.units.iter_mut().for_each(|unit| unit.clear());
         self.marks.iter_mut().for_each(Marks::clear);
+        self.given.iter_mut().for_each(|given| given.clear());
     }
 
     /// Number of accumulators: calls that share their work have one.
@@ -347,6 +193,8 @@ impl AggregateSet {
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.units.iter().map(|unit| unit.memory_bytes()).sum::<usize>() + self.marks.as_ref().map_or(0, Marks::memory_bytes)
+        self.units.iter().map(|unit| unit.memory_bytes()).sum::<usize>()
+            + self.marks.as_ref().map_or(0, Marks::memory_bytes)
+            + self.given.as_ref().map_or(0, |given| given.memory_bytes())
     }
 }

@@ -52,6 +52,23 @@ async fn windows_of_a_function_that_begin_to_take_late_rows() {
     assert_as_from_files(before, after, 3).await;
 }
 
+/// What is noted of results is in no file of a job whose windows gave one result each, or without those that are replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_that_note_more_of_their_results_or_less() {
+    use BackendKind::{Fs, Rocksdb};
+    let firing = Some(FiringSpec { early: None, lateness_ms: 300, late: None, accumulate: true });
+    let once = || with("counts", tumbling(), |_| ());
+    let late = || with("counts", tumbling(), |spec| spec.firing = firing);
+    let full = || with("counts", tumbling(), |spec| (spec.firing, spec.changelog_full) = (firing, true));
+    for (before, after) in
+        [(once(), late()), (late(), once()), (late(), full()), (full(), late()), (once(), full()), (full(), once())]
+    {
+        let expected = goes_on([Fs, Fs], &before, &after).await;
+        assert!(expected.len() >= 3, "{expected:?}");
+        assert_eq!(goes_on([Fs, Rocksdb], &before, &after).await, expected);
+    }
+}
+
 /// Nothing is written for them before the operator opens, which puts each row into its pane.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_wait_are_written_once() {

@@ -80,9 +80,11 @@ pub fn specs() -> Vec<OperatorSpec> {
     let by_clock = ProcessWindow { time: WindowTime::processing(), ..ProcessWindow::once(slow_sliding(), None) };
     vec![
         with("early", tumbling(), |spec| spec.firing = early(true)),
+        with("early_full", tumbling(), |spec| (spec.firing, spec.changelog_full) = (early(true), true)),
         with("parts", tumbling(), |spec| spec.firing = early(false)),
         with("early_sliding", sliding(), |spec| spec.firing = early(true)),
         with("early_sessions", session(), |spec| spec.firing = early(true)),
+        with("early_full_sessions", session(), |spec| (spec.firing, spec.changelog_full) = (early(true), true)),
         with("chunks", WindowSpec::Count { size: 4, slide: 2 }, |_| ()),
         with("zoned", tumbling(), |spec| spec.time.time_zone = Some("Europe/Berlin".into())),
         with("by_clock", WindowSpec::Tumbling { size_ms: CLOCK_WINDOW_MS, offset_ms: 0 }, |spec| spec.time.processing = true),

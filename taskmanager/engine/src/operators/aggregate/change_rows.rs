@@ -45,9 +45,14 @@ impl ChangeRows {
         self.places.push(place);
     }
 
-    /// The rows as a batch of the output. Shape: the output's columns without `_op`; `before` may have none where no row of it goes
-    /// out.
+    /// The rows as a batch of the output, of `columns`.
     pub(super) fn batch(self, shape: &Shape, before: &[ArrayRef], after: Vec<ArrayRef>) -> Result<RecordBatch, EngineError> {
+        shape.output(self.columns(shape, before, after)?)
+    }
+
+    /// The columns of the rows. Shape: the output's; `before` and `after` have them without `_op`, and `before` may have none where no
+    /// row of it goes out.
+    pub(super) fn columns(self, shape: &Shape, before: &[ArrayRef], after: Vec<ArrayRef>) -> Result<Vec<ArrayRef>, EngineError> {
         let all = after.first().map_or(0, |column| column.len());
         let is_whole = self.ops.len() == all && self.places.iter().enumerate().all(|(row, place)| *place == (AFTER, row));
         let columns = match is_whole {
@@ -61,6 +66,6 @@ impl ChangeRows {
             }
         };
         let op: ArrayRef = Arc::new(Int8Array::from(self.ops));
-        shape.output(std::iter::once(op).chain(columns).collect())
+        Ok(std::iter::once(op).chain(columns).collect())
     }
 }

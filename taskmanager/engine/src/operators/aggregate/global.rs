@@ -92,6 +92,6 @@ impl Operator for Global {
     }
 }
 
-fn result_columns(_window: Window, groups: &GroupTable, rows: Rows<'_>) -> Vec<ArrayRef> {
-    groups.keys(rows).into_iter().chain(groups.read(rows)).collect()
+fn result_columns(_window: Window, groups: &GroupTable, rows: Rows<'_>) -> Result<Vec<ArrayRef>, EngineError> {
+    Ok(groups.keys(rows).into_iter().chain(groups.read(rows)).collect())
 }

@@ -1,6 +1,6 @@
 //! Keys and their aggregates: an index and, beside it, accumulators by row id.
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, StructArray};
 use levada_state::bits::Bits;
 use levada_state::key_index::{ABSENT, KeyIndex};
 use levada_state::rows::Rows;
@@ -199,11 +199,15 @@ impl GroupTable {
         ids.into_iter().filter(|id| self.is_due(*id)).collect()
     }
 
-    /// The results of these groups are given now.
+    /// The results of these groups are given now; each group once.
     pub(super) fn give(&mut self, ids: &[u32]) {
-        if let Some(marks) = self.set.marks_mut() {
-            ids.iter().for_each(|id| marks.give(*id));
-        }
+        let results = if self.set.keeps_results() { self.read(Rows::Ids(ids)) } else { Vec::new() };
+        self.set.give(ids, &results);
+    }
+
+    /// What was given last of these groups, where it is kept: null where it is not known.
+    pub(super) fn given(&self, rows: Rows<'_>) -> Option<StructArray> {
+        self.set.given(rows)
     }
 
     /// Forgets every group and keeps the memory.

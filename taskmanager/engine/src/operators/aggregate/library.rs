@@ -1,18 +1,18 @@
 //! Aggregates of a library: what the engine has no accumulator for.
 //!
 //! The library only maps states and rows to states, a batch at a time; the states themselves are columns that stand here, a row for
-//! each group: the states of a batch's groups are gathered, combined with the batch, and put in the place of the old ones. Slower
-//! than the engine's own aggregates, by a copy of each state that a batch changes.
+//! each group (`group_rows.rs`): the states of a batch's groups are gathered, combined with the batch, and put in the place of the
+//! old ones. Slower than the engine's own aggregates, by a copy of each state that a batch changes.
 
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, new_null_array};
-use arrow::datatypes::DataType;
 use levada_common::plan::AggregateCall;
 use levada_state::rows::Rows;
 
+use super::group_rows::GroupRows;
 use crate::aggregate::{Accumulator, Groups, LibraryAggregate, OfGroups, Overflow};
-use crate::operators::rows::{NO_ROW, Part, RowHeap};
+use crate::operators::rows::NO_ROW;
 
 /// What a library could not give out: the first time that it could not. Reading gives nulls then, and whoever hands results on
 /// looks here first.
@@ -23,12 +23,7 @@ pub(super) struct Library {
     function: Arc<dyn LibraryAggregate>,
     call: AggregateCall,
     failure: ReadFailure,
-    state_types: Vec<DataType>,
-    states: RowHeap,
-    /// By group: the row of its state.
-    rows: Vec<u32>,
-    /// By row: the group that it belongs to.
-    owners: Vec<u32>,
+    states: GroupRows,
     /// By group: its number among those of a batch, while one is taken in; all `NO_ROW` between two.
     places: Vec<u32>,
 }
@@ -37,9 +32,8 @@ impl Library {
     /// Without groups.
     pub(super) fn new(function: Arc<dyn LibraryAggregate>, call: &AggregateCall, failure: ReadFailure) -> Self {
         let state = call.library.iter().flat_map(|library| &library.state);
-        let state_types = state.map(|column| column.ty.to_arrow()).collect();
-        let (rows, owners, places) = (Vec::new(), Vec::new(), Vec::new());
-        Self { function, call: call.clone(), failure, state_types, states: RowHeap::default(), rows, owners, places }
+        let states = GroupRows::new(state.map(|column| column.ty.to_arrow()).collect());
+        Self { function, call: call.clone(), failure, states, places: Vec::new() }
     }
 
     /// Combines what groups have with what comes to them: `columns` of rows, or of states.
@@ -64,7 +58,7 @@ impl Library {
             false => self.function.update(ids.len(), known, coming),
         };
         match combined {
-            Ok(states) => self.put(&ids, &states),
+            Ok(states) => self.states.put(&ids, &states),
             Err(reason) => return Err(Overflow { group: ids[0] as usize, reason: Some(reason.into()) }),
         }
         Ok(())
@@ -87,42 +81,10 @@ impl Library {
 
     /// Which of these groups have a state, and the states.
     fn known(&self, ids: &[u32]) -> (Vec<usize>, Vec<ArrayRef>) {
-        let known = ids.iter().map(|group| self.rows[*group as usize]).enumerate().filter(|(_, row)| *row != NO_ROW);
+        let known = ids.iter().map(|group| self.states.row(*group)).enumerate().filter(|(_, row)| *row != NO_ROW);
         let (places, rows): (Vec<usize>, Vec<u32>) = known.unzip();
-        let states = self.columns(&rows);
+        let states = self.states.columns(&rows);
         (places, states)
-    }
-
-    /// The columns of these states; null where there is none.
-    fn columns(&self, rows: &[u32]) -> Vec<ArrayRef> {
-        if rows.iter().all(|row| *row == NO_ROW) {
-            return self.state_types.iter().map(|ty| new_null_array(ty, rows.len())).collect();
-        }
-        let part = Part::in_heap(&self.states, rows);
-        let columns = self.state_types.iter().enumerate();
-        columns.map(|(at, ty)| part.column(at, ty, rows.len()).expect("states of one call have one type")).collect()
-    }
-
-    /// Puts states in the place of those that the groups have.
-    fn put(&mut self, ids: &[u32], states: &[ArrayRef]) {
-        let mut numbers = Vec::with_capacity(ids.len());
-        self.states.push(states, &mut numbers).expect("states of one call have one type");
-        self.owners.resize(self.states.numbers().max(self.owners.len()), NO_ROW);
-        for (group, number) in ids.iter().zip(numbers) {
-            let before = std::mem::replace(&mut self.rows[*group as usize], number);
-            if before != NO_ROW {
-                self.states.remove(before);
-            }
-            self.owners[number as usize] = *group;
-        }
-        while let Some(moved) = self.states.tidy().expect("states of one call have one type") {
-            self.owners.resize(self.states.numbers().max(self.owners.len()), NO_ROW);
-            for (before, now) in moved.before.into_iter().zip(moved.now) {
-                let group = self.owners[before as usize];
-                self.owners[now as usize] = group;
-                self.rows[group as usize] = now;
-            }
-        }
     }
 
     fn ids(rows: Rows<'_>) -> Vec<u32> {
@@ -132,7 +94,7 @@ impl Library {
 
 impl Accumulator for Library {
     fn resize(&mut self, groups: usize) {
-        self.rows.resize(groups, NO_ROW);
+        self.states.resize(groups);
         self.places.resize(groups, NO_ROW);
     }
 
@@ -145,9 +107,7 @@ impl Accumulator for Library {
     }
 
     fn assign(&mut self, groups: &[u32], states: &[ArrayRef]) {
-        if !groups.is_empty() {
-            self.put(groups, states);
-        }
+        self.states.put(groups, states);
     }
 
     fn read(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
@@ -162,19 +122,16 @@ impl Accumulator for Library {
     }
 
     fn states(&self, rows: Rows<'_>) -> Vec<ArrayRef> {
-        let rows: Vec<u32> = rows.map(|group| self.rows[group]);
-        self.columns(&rows)
+        let rows: Vec<u32> = rows.map(|group| self.states.row(group as u32));
+        self.states.columns(&rows)
     }
 
     fn clear(&mut self) {
-        self.states = RowHeap::default();
-        self.rows.clear();
-        self.owners.clear();
+        self.states.clear();
         self.places.clear();
     }
 
     fn memory_bytes(&self) -> usize {
-        let numbers = self.rows.capacity() + self.owners.capacity() + self.places.capacity();
-        self.states.memory_bytes() + numbers * size_of::<u32>()
+        self.states.memory_bytes() + self.places.capacity() * size_of::<u32>()
     }
 }

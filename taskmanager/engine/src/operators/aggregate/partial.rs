@@ -141,7 +141,8 @@ impl Operator for Partial {
             return Ok(Some(batch));
         }
         let shape = Arc::clone(&self.shape);
-        let batch = self.firing.next(&shape, rows_max, |window, groups, rows| partial_columns(&shape, window, groups, rows))?;
+        let batch =
+            self.firing.next(&shape, rows_max, |window, groups, rows| Ok(partial_columns(&shape, window, groups, rows)))?;
         if let Some(mut pane) = self.firing.take_done().last() {
             pane.groups.clear();
             self.spare = Some(pane.groups);

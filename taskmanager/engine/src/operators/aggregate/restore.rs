@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Int64Array};
-use arrow::datatypes::Fields;
+use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, new_null_array};
+use arrow::datatypes::{Field, Fields};
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::FiringSpec;
@@ -72,7 +72,7 @@ fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<Rest
     }
     let mut columns = Vec::new();
     for field in shape.pieces.fields() {
-        let column = match unmarked(batch, field.name()) {
+        let column = match unmarked(batch, field) {
             Some(column) => column,
             None => Arc::clone(restored_column(batch, field).map_err(|reason| refuse(shape, state, reason))?),
         };
@@ -85,15 +85,22 @@ fn split_columns(shape: &Shape, state: &str, batch: &RecordBatch) -> Result<Rest
     Ok(RestoredRows { rows: batch.num_rows(), keys, namespace, states: columns.collect() })
 }
 
-/// The mark of this name for rows of a job whose windows gave one result each: none of them has been given.
-fn unmarked(batch: &RecordBatch, name: &str) -> Option<ArrayRef> {
+/// What is noted of results in this column for rows of a job that did not note it: none of them has been given, or it is not known
+/// which result was given last.
+fn unmarked(batch: &RecordBatch, field: &Field) -> Option<ArrayRef> {
     let [rows, given] = FiringSpec::state_columns();
-    let count = batch.num_rows();
-    if batch.column_by_name(name).is_some() {
+    let (name, count) = (field.name(), batch.num_rows());
+    let found = batch.column_by_name(name);
+    if *name == FiringSpec::RESULT_COLUMN {
+        // Calls may have other names now, while what they are computed of is the same.
+        let is_same = found.is_some_and(|found| found.data_type() == field.data_type());
+        return (!is_same).then(|| new_null_array(field.data_type(), count));
+    }
+    if found.is_some() {
         None
-    } else if name == rows.name {
+    } else if *name == rows.name {
         Some(Arc::new(Int64Array::from(vec![1; count])))
-    } else if name == given.name {
+    } else if *name == given.name {
         Some(Arc::new(BooleanArray::from(vec![false; count])))
     } else {
         None

@@ -19,6 +19,7 @@ use levada_common::types::Column;
 use levada_state::format::KEY_PREFIX;
 use levada_state::snapshot::{Contents, StateMeta, StatePart};
 
+use super::given::GivenRows;
 use super::library::{Library, ReadFailure};
 use super::value_sets::SetsShape;
 use crate::aggregate::{AggregatePlan, CallOverflow, Make};
@@ -84,6 +85,13 @@ impl Shape {
         let marked = DistinctSpec::marked(&aggregate.distinct, &spec.input);
         let failure = ReadFailure::default();
         let plan = AggregatePlan::new(&kept, &marked, &|call| of_library(call, compiler, &failure)).map_err(invariant)?;
+        let plan = match aggregate.result_column() {
+            None => plan,
+            Some(column) => {
+                let result = column.ty.to_arrow();
+                plan.keeping_results(&column, Box::new(move || Box::new(GivenRows::new(result.clone()))))
+            }
+        };
         let keys = aggregate.keys.iter().map(|key| place(spec, key)).collect::<Result<Vec<_>, _>>()?;
         let input = spec.input.to_arrow();
         let (windows, grid) = window_source(spec, aggregate)?;

@@ -151,6 +151,6 @@ impl Operator for Windows {
     }
 }
 
-fn result_columns(window: Window, groups: &GroupTable, rows: Rows<'_>) -> Vec<ArrayRef> {
-    groups.keys(rows).into_iter().chain(window.result_columns(rows.len())).chain(groups.read(rows)).collect()
+fn result_columns(window: Window, groups: &GroupTable, rows: Rows<'_>) -> Result<Vec<ArrayRef>, EngineError> {
+    Ok(groups.keys(rows).into_iter().chain(window.result_columns(rows.len())).chain(groups.read(rows)).collect())
 }

@@ -36,7 +36,7 @@ impl Emission {
         shape: &Shape,
         panes: &mut OpenPanes,
         rows_max: usize,
-        columns: impl Fn(Window, &GroupTable, Rows<'_>) -> Vec<ArrayRef>,
+        columns: impl Fn(Window, &GroupTable, Rows<'_>) -> Result<Vec<ArrayRef>, EngineError>,
     ) -> Result<Option<RecordBatch>, EngineError> {
         loop {
             if let Some(stored) = &mut self.stored {

@@ -39,7 +39,7 @@ impl Firing {
         &mut self,
         shape: &Shape,
         rows_max: usize,
-        columns: impl Fn(Window, &GroupTable, Rows<'_>) -> Vec<ArrayRef>,
+        columns: impl Fn(Window, &GroupTable, Rows<'_>) -> Result<Vec<ArrayRef>, EngineError>,
     ) -> Result<Option<RecordBatch>, EngineError> {
         let (mut parts, mut rows) = (Vec::new(), 0);
         while rows < rows_max
@@ -47,7 +47,7 @@ impl Firing {
         {
             let (start, end) = (self.cursor, pane.groups.len().min(self.cursor + rows_max - rows));
             if end > start {
-                parts.push(shape.output(columns(pane.window, &pane.groups, Rows::Span { start, end }))?);
+                parts.push(shape.output(columns(pane.window, &pane.groups, Rows::Span { start, end })?)?);
                 rows += end - start;
             }
             self.cursor = end;

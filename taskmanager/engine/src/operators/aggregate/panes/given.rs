@@ -4,7 +4,7 @@ use arrow::array::ArrayRef;
 
 use super::super::shape::Shape;
 use super::stored_rows::StoredRows;
-use super::{OpenPanes, Pane, open};
+use super::{OpenPanes, Pane, open, recount};
 use crate::error::EngineError;
 use crate::operators::window::Window;
 
@@ -39,6 +39,7 @@ impl OpenPanes {
         }
         pane.groups.give(ids);
         pane.mark_changed(ids);
+        recount(pane, &mut self.groups, &mut self.memory_bytes);
         Ok(())
     }
 

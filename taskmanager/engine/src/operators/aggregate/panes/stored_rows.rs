@@ -51,7 +51,7 @@ impl StoredRows {
         shape: &Shape,
         panes: &mut OpenPanes,
         rows_max: usize,
-        columns: impl Fn(Window, &GroupTable, Rows<'_>) -> Vec<ArrayRef>,
+        columns: impl Fn(Window, &GroupTable, Rows<'_>) -> Result<Vec<ArrayRef>, EngineError>,
     ) -> Result<Option<RecordBatch>, EngineError> {
         loop {
             if let Some(batch) = self.pending.pop(rows_max) {
@@ -71,7 +71,7 @@ impl StoredRows {
             };
             self.groups.clear();
             self.groups.absorb(shape, &absent.keys, absent.rows, &absent.states)?;
-            self.pending.push(shape.output(columns(self.window, &self.groups, Rows::first(self.groups.len())))?);
+            self.pending.push(shape.output(columns(self.window, &self.groups, Rows::first(self.groups.len()))?)?);
             let Some(store) = &mut panes.store else { continue };
             if self.leaving.is_some() {
                 store.delete(shape, self.window, stored.keys, stored.rows)?;

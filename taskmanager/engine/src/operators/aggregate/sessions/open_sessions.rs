@@ -368,10 +368,8 @@ impl OpenSessions {
         }
         self.ends.leave(session);
         self.closing.leave(session);
-        if let Some(marks) = self.set.marks_mut() {
-            // Whoever still has its number finds nothing to be given.
-            marks.give(session);
-        }
+        // Whoever still has its number finds nothing to be given.
+        self.set.release(session);
         self.free.push(session);
     }
 

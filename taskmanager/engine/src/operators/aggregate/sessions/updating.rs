@@ -47,9 +47,9 @@ impl Job {
 /// An aggregation in session windows that give results more than once.
 ///
 /// Shape of the output: `_op` and the columns of `Sessions`; a changelog by keys and `window_start`. A session's first result is an
-/// insert, an update replaces the one before, and a result whose session begins earlier now or is part of another is taken back (with
-/// the values that the session had last). At most one change a session and firing. A row that would open a session which is closed is
-/// late.
+/// insert, an update replaces the one before, which in a full changelog goes before it, and a result whose session begins earlier now or
+/// is part of another is taken back (in a full changelog as it was given, else with the values that the session had last). At most one
+/// change a session and firing. A row that would open a session which is closed is late.
 #[derive(Debug)]
 pub(in super::super) struct UpdatingSessions {
     shape: Arc<Shape>,
@@ -202,7 +202,9 @@ impl Operator for UpdatingSessions {
                 self.count()?;
             }
             if let Some(columns) = columns {
-                return self.shape.output(columns).map(Some);
+                // What a session gives twice may be more than a batch.
+                self.pending.push(self.shape.output(columns)?);
+                return Ok(self.pending.pop(rows_max));
             }
         }
         Ok(None)

@@ -1,7 +1,7 @@
 //! Windows that give results more than once, against a naive model: what stands is what a window gives that fires once, over all rows
 //! that were not late, whatever the triggers, restores, parallelisms and stores on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use levada_common::keys::KeyGroupRange;
@@ -87,6 +87,11 @@ impl<'a> Subtasks<'a> {
         };
         let rigs = vec![(rig, everything())];
         Self { aggregate, memory, keeps_databases, rigs, late: 0, now: 0, watermark: i64::MIN }
+    }
+
+    /// Goes on as this aggregation from the next restore on.
+    pub(super) fn change_to(&mut self, aggregate: &'a AggregateSpec) {
+        self.aggregate = aggregate;
     }
 
     /// Does it, and takes what was given since the last time.
@@ -227,6 +232,11 @@ pub(super) fn counts(keys: &[&str], window: WindowSpec, firing: FiringSpec) -> A
     AggregateSpec { firing: Some(firing), ..spec(keys, window, calls) }
 }
 
+/// With the rows that updates replace, where results replace any and it is asked for.
+pub(super) fn in_full(full: bool, aggregate: AggregateSpec) -> AggregateSpec {
+    AggregateSpec { changelog_full: full && aggregate.is_changelog(), ..aggregate }
+}
+
 fn check(
     aggregate: &AggregateSpec,
     deeds: &[Deed],
@@ -239,8 +249,9 @@ fn check(
     let mut model = Model { window, lateness_ms, is_keyed, groups: BTreeMap::new(), late: 0, watermark: i64::MIN };
     let key_columns = usize::from(is_keyed) + if *window == WindowSpec::Global { 0 } else { 2 };
     let mut standing = Standing::default();
+    let full = aggregate.changelog_full;
     let add = |standing: &mut Standing, given| match firing.accumulate {
-        true => standing.apply(given, key_columns),
+        true => standing.apply_changes(given, key_columns, full, &mut BTreeSet::new()),
         false => standing.add(given, key_columns),
     };
     for (at, deed) in deeds.iter().enumerate() {
@@ -270,11 +281,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn what_stands_is_what_the_model_gives(deeds in deeds(), window in windows(), mut firing in firings(), keyed in any::<bool>()) {
+    fn what_stands_is_what_the_model_gives(
+        deeds in deeds(),
+        window in windows(),
+        mut firing in firings(),
+        keyed in any::<bool>(),
+        full in any::<bool>(),
+    ) {
         if window == WindowSpec::Global {
             (firing.lateness_ms, firing.late) = (0, None);
         }
-        check(&counts(if keyed { &["k"] } else { &[] }, window, firing), &deeds, None, false)?;
+        check(&in_full(full, counts(if keyed { &["k"] } else { &[] }, window, firing)), &deeds, None, false)?;
     }
 
     #[test]
@@ -284,19 +301,26 @@ proptest! {
         mut firing in firings(),
         memory in memory(),
         keeps_databases in any::<bool>(),
+        full in any::<bool>(),
     ) {
         if window == WindowSpec::Global {
             (firing.lateness_ms, firing.late) = (0, None);
         }
-        check(&counts(&["k"], window, firing), &deeds, Some(memory), keeps_databases)?;
+        check(&in_full(full, counts(&["k"], window, firing)), &deeds, Some(memory), keeps_databases)?;
     }
 
     #[test]
-    fn two_phases_give_what_one_gives(deeds in deeds(), window in windows(), mut firing in firings(), keyed in any::<bool>()) {
+    fn two_phases_give_what_one_gives(
+        deeds in deeds(),
+        window in windows(),
+        mut firing in firings(),
+        keyed in any::<bool>(),
+        full in any::<bool>(),
+    ) {
         if window == WindowSpec::Global {
             (firing.lateness_ms, firing.late) = (0, None);
         }
-        let aggregate = counts(if keyed { &["k"] } else { &[] }, window, firing);
+        let aggregate = in_full(full, counts(if keyed { &["k"] } else { &[] }, window, firing));
         let mut single = Rig::new(&aggregate);
         let mut first = Rig::new(&AggregateSpec { phase: AggregatePhase::Partial, ..aggregate.clone() });
         let mut last = Rig::new(&AggregateSpec { phase: AggregatePhase::Final, ..aggregate.clone() });
@@ -329,7 +353,7 @@ proptest! {
         let stands = |rows: Vec<String>| {
             let (mut standing, keys) = (Standing::default(), usize::from(keyed) + if aggregate.window == WindowSpec::Global { 0 } else { 2 });
             match firing.accumulate {
-                true => standing.apply(rows, keys),
+                true => standing.apply_changes(rows, keys, full, &mut BTreeSet::new()),
                 false => standing.add(rows, keys),
             }
             standing
@@ -360,7 +384,7 @@ proptest! {
                 subtasks.act(&deed);
                 model.act(&deed);
             }
-            subtasks.aggregate = new;
+            subtasks.change_to(new);
             model.lateness_ms = new.firing.map_or(0, |firing| firing.lateness_ms);
             let over = model.standing(true);
             let mut given = subtasks.act(&Deed::Restore(2));

@@ -5,6 +5,7 @@ mod counts;
 mod distinct;
 mod firing_sessions;
 mod firings;
+mod firings_full;
 mod library;
 mod linked;
 mod memory;

@@ -116,10 +116,10 @@ pub(super) fn batch(rows: &[Row]) -> RecordBatch {
 /// The schema of what a partial gives and a final takes.
 fn partial_schema(aggregate: &AggregateSpec) -> StreamSchema {
     let keys = aggregate.keys.iter().map(|key| input_schema().column(key).expect("a key").clone());
-    let gives_windows = AggregateSpec { phase: AggregatePhase::Partial, ..aggregate.clone() }.gives_windows();
-    let windows = if gives_windows { vec!["window_start", "window_end"] } else { vec![] };
+    let partial = AggregateSpec { phase: AggregatePhase::Partial, ..aggregate.clone() };
+    let windows = if partial.gives_windows() { vec!["window_start", "window_end"] } else { vec![] };
     let windows = windows.into_iter().map(|name| Column::new(name, LogicalType::Timestamp, false));
-    StreamSchema::append(keys.chain(windows).chain(aggregate.state_columns()).collect())
+    StreamSchema::append(keys.chain(windows).chain(partial.state_columns()).collect())
 }
 
 /// The operator of an aggregation, or where it tells values apart those of its node.

@@ -10,7 +10,7 @@ use levada_common::plan::{
 use levada_common::types::LogicalType;
 use proptest::prelude::*;
 
-use super::firings::{Deed, Subtasks, deeds, firings, trigger};
+use super::firings::{Deed, Subtasks, deeds, firings, in_full, trigger};
 use super::processing::{moments, run, timed, timeline};
 use super::rig::{MAX_PARALLELISM, Rig, Row, call, in_range, spec, store, tumbling};
 use super::sessions::session;
@@ -91,15 +91,16 @@ proptest! {
         window in windows(),
         firing in prop_oneof![Just(None), firings().prop_map(Some)],
         keyed in any::<bool>(),
+        full in any::<bool>(),
     ) {
         let (deeds, firing) = (few_values(deeds), firing.map(|firing| FiringSpec { accumulate: true, ..firing }));
-        let aggregate = AggregateSpec { firing, ..distinct(if keyed { &["k"] } else { &[] }, window.clone()) };
+        let aggregate = in_full(full, AggregateSpec { firing, ..distinct(if keyed { &["k"] } else { &[] }, window.clone()) });
         let mut subtasks = Subtasks::new(&aggregate, None, false);
         let (mut groups, mut late, mut watermark) = (BTreeMap::<(i64, i64, i64), Group>::new(), 0, i64::MIN);
         let mut standing = Standing::default();
         let key_columns = usize::from(keyed) + 2;
         let take = |standing: &mut Standing, given: Vec<String>| match firing {
-            Some(_) => standing.apply(given, key_columns),
+            Some(_) => standing.apply_changes(given, key_columns, full, &mut BTreeSet::new()),
             None => standing.apply(given.into_iter().map(|row| format!("0,{row}")).collect(), key_columns),
         };
         for deed in &deeds {
@@ -198,15 +199,16 @@ proptest! {
         gap in 1i64..25,
         firing in prop_oneof![Just(None), firings().prop_map(Some)],
         keyed in any::<bool>(),
+        full in any::<bool>(),
     ) {
         let (deeds, firing) = (few_values(deeds), firing.map(|firing| FiringSpec { accumulate: true, ..firing }));
-        let aggregate = AggregateSpec { firing, ..distinct(if keyed { &["k"] } else { &[] }, session(gap)) };
+        let aggregate = in_full(full, AggregateSpec { firing, ..distinct(if keyed { &["k"] } else { &[] }, session(gap)) });
         let mut subtasks = Subtasks::new(&aggregate, None, false);
         let (mut open, mut late, mut watermark) = (Vec::<Session>::new(), 0, i64::MIN);
         let (mut standing, mut closed, mut collides) = (Standing::default(), BTreeMap::new(), false);
         let key_columns = usize::from(keyed) + 1;
         let take = |standing: &mut Standing, given: Vec<String>| match firing {
-            Some(_) => standing.apply(given, key_columns),
+            Some(_) => standing.apply_changes(given, key_columns, full, &mut BTreeSet::new()),
             None => given.into_iter().for_each(|row| {
                 let (key, rest) = row.split_at(row.match_indices(',').nth(key_columns - 1).expect("a comma").0);
                 standing.rows.insert(key.into(), rest[1..].into());

@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int8Array};
+use arrow::array::{Array, ArrayRef};
 use arrow::record_batch::RecordBatch;
-use levada_common::types::RowKind;
 use levada_state::rows::Rows;
 
+use super::super::change_rows::ChangeRows;
 use super::super::group_table::GroupTable;
 use super::super::panes::{Emission, OpenPanes, StoredRows};
 use super::super::shape::Shape;
@@ -62,14 +62,15 @@ impl Giving {
         !self.jobs.is_empty()
     }
 
-    /// The next rows, at most `rows_max`; groups that go out of panes that stay count as given. Small panes share a batch.
+    /// The rows of the next groups, at most `rows_max` of these; those that go out of panes that stay count as given. Small panes share
+    /// a batch.
     pub(super) fn next(&mut self, panes: &mut OpenPanes, rows_max: usize) -> Result<Option<RecordBatch>, EngineError> {
         let (mut parts, mut rows) = (Vec::new(), 0);
         loop {
             if let Some(batch) = self.next_leaving(panes, rows_max)? {
                 return Ok(Some(batch));
             }
-            if rows == rows_max {
+            if rows >= rows_max {
                 break;
             }
             match self.jobs.front() {
@@ -105,8 +106,7 @@ impl Giving {
         let (shape, is_changelog) = (&self.shape, self.is_changelog);
         loop {
             let columns = |window, groups: &GroupTable, rows: Rows<'_>| {
-                let due = groups.due(rows);
-                result_columns(shape, is_changelog, window, groups, &due)
+                result_columns(shape, is_changelog, window, groups, &groups.due(rows))
             };
             match self.leaving.next(shape, panes, rows_max, columns)? {
                 Some(batch) if batch.num_rows() == 0 => {}
@@ -135,7 +135,7 @@ impl Giving {
             *cursor = end;
         }
         if !ids.is_empty() {
-            let batch = shape.output(result_columns(shape, *is_changelog, *window, groups, ids))?;
+            let batch = shape.output(result_columns(shape, *is_changelog, *window, groups, ids)?)?;
             panes.give(shape, *window, ids)?;
             return Ok(Some(batch));
         }
@@ -158,11 +158,29 @@ impl Giving {
     }
 }
 
-/// The rows of these groups.
-fn result_columns(shape: &Shape, is_changelog: bool, window: Window, groups: &GroupTable, due: &[u32]) -> Vec<ArrayRef> {
+/// The rows of these groups. Where what was given last is kept it goes out before what replaces it: two rows of a group then.
+fn result_columns(
+    shape: &Shape,
+    is_changelog: bool,
+    window: Window,
+    groups: &GroupTable,
+    due: &[u32],
+) -> Result<Vec<ArrayRef>, EngineError> {
     let rows = Rows::Ids(due);
-    let kind = |id: &u32| if groups.is_given(*id) { RowKind::UpdateAfter } else { RowKind::Insert };
-    let op = is_changelog.then(|| Arc::new(Int8Array::from_iter_values(due.iter().map(|id| kind(id) as i8))) as ArrayRef);
     let bounds = shape.is_windowed.then(|| window.result_columns(due.len()));
-    op.into_iter().chain(groups.keys(rows)).chain(bounds.into_iter().flatten()).chain(groups.read(rows)).collect()
+    let known: Vec<ArrayRef> = groups.keys(rows).into_iter().chain(bounds.into_iter().flatten()).collect();
+    let after = known.iter().cloned().chain(groups.read(rows)).collect();
+    if !is_changelog {
+        return Ok(after);
+    }
+    let given = groups.given(rows);
+    let mut changes = ChangeRows::default();
+    for (row, id) in due.iter().enumerate() {
+        match groups.is_given(*id) {
+            false => changes.insert(row),
+            true => changes.update(given.as_ref().filter(|given| given.is_valid(row)).map(|_| row), row),
+        }
+    }
+    let before: Vec<ArrayRef> = given.iter().flat_map(|given| known.iter().chain(given.columns())).cloned().collect();
+    changes.columns(shape, &before, after)
 }

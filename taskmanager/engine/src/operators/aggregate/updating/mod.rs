@@ -25,6 +25,7 @@ use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
+use crate::operators::pending::Pending;
 use crate::operators::window::Window;
 use giving::{Giving, Job};
 
@@ -33,8 +34,8 @@ pub(super) use timer::Timers;
 /// An aggregation whose windows give results more than once.
 ///
 /// Shape of the output: keys, the window's bounds where it has any, aggregates. Where results accumulate it is a changelog by keys and
-/// bounds: an insert is a group's first result, an update replaces the one before; at most one change a group and firing. Where they do
-/// not it is append, and each row is over the rows since the group's last one. A row is late when none of its windows is kept any more.
+/// bounds: an insert is a group's first result, an update replaces the one before, which in a full changelog goes before it; at most
+/// one change a group and firing. Where they do not accumulate it is append, and each row is over the rows since the group's last one. A row is late when none of its windows is kept any more.
 #[derive(Debug)]
 pub(super) struct Updating {
     shape: Arc<Shape>,
@@ -43,6 +44,8 @@ pub(super) struct Updating {
     series: Option<Series>,
     panes: OpenPanes,
     giving: Giving,
+    /// What a group gives twice may be more than a batch.
+    pending: Pending,
     /// Windows that may have something to be given.
     touched: BTreeSet<Window>,
     timers: Timers,
@@ -59,6 +62,7 @@ impl Updating {
             shape,
             series,
             panes: OpenPanes::default(),
+            pending: Pending::default(),
             touched: BTreeSet::new(),
             timers: Timers::of(&firing),
             late_rows,
@@ -165,13 +169,17 @@ impl Operator for Updating {
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         let rows_max = self.context().batch_rows_max;
-        let batch = self.giving.next(&mut self.panes, rows_max)?;
-        if batch.is_none() {
-            // Only now: what waits to be given is known by its place in memory.
-            self.panes.make_room(&self.shape)?;
-            self.count()?;
+        if self.pending.is_empty() {
+            match self.giving.next(&mut self.panes, rows_max)? {
+                Some(batch) => self.pending.push(batch),
+                None => {
+                    // Only now: what waits to be given is known by its place in memory.
+                    self.panes.make_room(&self.shape)?;
+                    self.count()?;
+                }
+            }
         }
-        Ok(batch)
+        Ok(self.pending.pop(rows_max))
     }
 
     fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
@@ -206,7 +214,7 @@ impl Operator for Updating {
         if due.late {
             self.give_touched(true);
         }
-        let pending = self.giving.has_jobs().then_some(time_ms);
+        let pending = (self.giving.has_jobs() || !self.pending.is_empty()).then_some(time_ms);
         Ok(pending.or_else(|| self.timers.next()))
     }
 

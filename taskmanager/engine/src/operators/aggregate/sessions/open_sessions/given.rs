@@ -3,9 +3,11 @@
 //! A result is known by its key and its session's start. So where a session grows at its end its result is replaced; where it begins
 //! earlier or is taken in by another, what was given of it is taken back.
 
-use arrow::array::{ArrayRef, Int8Array};
+use arrow::array::{Array, ArrayRef, Int8Array, StructArray};
+use arrow::compute::interleave;
 use levada_common::types::RowKind;
 
+use super::super::super::change_rows::ChangeRows;
 use super::*;
 
 impl OpenSessions {
@@ -56,45 +58,74 @@ impl OpenSessions {
         self.sort(due);
     }
 
-    /// Changes of these sessions (`_op`, keys, bounds, results), which count as given from now on.
+    /// Changes of these sessions (`_op`, keys, bounds, results), which count as given from now on. Where what was given last is kept it
+    /// goes before what replaces it.
     pub(in super::super) fn give(&mut self, shape: &Shape, sessions: &[u32]) -> Result<Vec<ArrayRef>, EngineError> {
-        let is_given = |session: &u32| self.set.marks().is_some_and(|marks| marks.is_given(*session));
-        let kind = |session| if is_given(session) { RowKind::UpdateAfter } else { RowKind::Insert };
-        let op: ArrayRef = Arc::new(Int8Array::from_iter_values(sessions.iter().map(|session| kind(session) as i8)));
-        let columns = std::iter::once(op).chain(self.read(sessions)).collect();
+        let after = self.read(sessions);
+        let is_given = |session: u32| self.set.marks().is_some_and(|marks| marks.is_given(session));
+        let given = self.set.given(Rows::Ids(sessions));
+        let mut changes = ChangeRows::default();
+        for (row, session) in sessions.iter().enumerate() {
+            match is_given(*session) {
+                false => changes.insert(row),
+                true => changes.update(given.as_ref().filter(|given| given.is_valid(row)).map(|_| row), row),
+            }
+        }
+        let (keys_and_start, others) = after.split_at(shape.key_types.len() + 1);
+        let (end, results) = (others[0].clone(), others[2..].to_vec());
+        let before = given.map_or_else(Vec::new, |given| given_columns(keys_and_start, given.columns()));
+        let columns = changes.columns(shape, &before, after)?;
         for session in sessions {
             touch(&mut self.frozen, &self.sessions, &mut self.unsaved, *session);
         }
         self.send_unsaved(shape)?;
-        if let Some(marks) = self.set.marks_mut() {
-            sessions.iter().for_each(|session| marks.give(*session));
-        }
+        self.set.give(sessions, &std::iter::once(end).chain(results).collect::<Vec<_>>());
         Ok(columns)
     }
 
-    /// Takes back what was given of sessions that begin earlier now or are about to be taken in by others: their last change
-    /// (`_op`, keys, bounds, results) waits until it is asked for.
+    /// Takes back what was given of sessions that begin earlier now or are about to be taken in by others: what was given last, or where
+    /// that is not kept what they had last, waits until it is asked for (`_op`, keys, bounds, results).
     pub(super) fn take_back(&mut self) {
-        let Some(marks) = self.set.marks_mut() else { return };
+        let Some(marks) = self.set.marks() else { return };
         let taken_in = self.moves.merged.1.iter().map(|session| (*session, self.sessions[*session as usize]));
         let gone = taken_in.chain(self.moves.restarted.iter().copied()).filter(|(session, _)| marks.is_given(*session));
         let (ids, bounds): (Vec<u32>, Vec<Session>) = gone.unzip();
         if ids.is_empty() {
             return;
         }
-        ids.iter().for_each(|session| marks.take_back(*session));
-        let op: ArrayRef = Arc::new(Int8Array::from(vec![RowKind::Delete as i8; ids.len()]));
         let keys: Vec<u32> = bounds.iter().map(|session| session.key).collect();
         let start = times(bounds.iter().map(|session| session.start));
+        let known: Vec<ArrayRef> = self.keys.keys(Rows::Ids(&keys)).into_iter().chain([start]).collect();
         let end = times(bounds.iter().map(|session| session.end));
-        let time = times(bounds.iter().map(|session| session.end.saturating_sub(1)));
-        let columns = std::iter::once(op).chain(self.keys.keys(Rows::Ids(&keys))).chain([start, end, time]);
-        let columns = columns.chain(self.results(&ids)).collect();
-        self.taken_back.push(columns);
+        let had: Vec<ArrayRef> = std::iter::once(end).chain(self.results(&ids)).collect();
+        let had = match self.set.given(Rows::Ids(&ids)) {
+            None => had,
+            Some(given) => either(&given, &had),
+        };
+        let op: ArrayRef = Arc::new(Int8Array::from(vec![RowKind::Delete as i8; ids.len()]));
+        self.taken_back.push(std::iter::once(op).chain(given_columns(&known, &had)).collect());
+        ids.iter().for_each(|session| self.set.take_back(*session));
     }
 
     /// What was taken back since the last call: columns of changes.
     pub(in super::super) fn drain_taken_back(&mut self) -> impl Iterator<Item = Vec<ArrayRef>> + '_ {
         self.taken_back.drain(..)
     }
+}
+
+/// A result's columns: what it is known by, then of its end and what the calls have given (`given`) those of a row.
+fn given_columns(known: &[ArrayRef], given: &[ArrayRef]) -> Vec<ArrayRef> {
+    let end = given[0].as_primitive::<TimestampMillisecondType>();
+    let time: ArrayRef = Arc::new(end.unary::<_, TimestampMillisecondType>(|end| end.saturating_sub(1)));
+    known.iter().chain([&given[0], &time]).chain(&given[1..]).cloned().collect()
+}
+
+/// What was given, or where it is not known what there is.
+fn either(given: &StructArray, had: &[ArrayRef]) -> Vec<ArrayRef> {
+    if given.null_count() == 0 {
+        return given.columns().to_vec();
+    }
+    let places: Vec<(usize, usize)> = (0..given.len()).map(|row| (usize::from(given.is_null(row)), row)).collect();
+    let columns = given.columns().iter().zip(had);
+    columns.map(|(given, had)| interleave(&[given.as_ref(), had.as_ref()], &places).expect("results have one type")).collect()
 }
