@@ -146,8 +146,9 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Top(spec) if spec.local => Vec::new(),
         OperatorKind::Top(spec) => {
             let state = spec.state(&operator.input);
-            let watermark = spec.window.is_some().then(|| (WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default()));
-            std::iter::once((state.name, state.kind, state.schema)).chain(watermark).collect()
+            let time = if spec.is_by_clock() { PROCESSING_TIME } else { WATERMARK };
+            let time = spec.window.is_some().then(|| (time.into(), StateKind::OperatorUnion, StateSchema::default()));
+            std::iter::once((state.name, state.kind, state.schema)).chain(time).collect()
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::OrderSpec;
+use super::{OrderSpec, WindowTime};
 use crate::checkpoint::StateKind;
 use crate::state_schema::{Stamps, StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
@@ -41,12 +41,15 @@ pub struct TopSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopWindow {
-    /// Tumbling ones of the event time.
+    /// Tumbling ones, of the event time or of when rows come in.
     Tumbling {
         /// Length, at least 1.
         size_ms: i64,
         /// Shift, 0 ≤ offset < size.
         offset_ms: i64,
+        /// What time it is of; the zone is UTC.
+        #[serde(flatten)]
+        time: WindowTime,
     },
     /// The input's own, from its columns `window_start` and `window_end`.
     Same,
@@ -58,6 +61,21 @@ impl TopSpec {
 
     /// Of the state: the number under which a row arrived.
     pub const ARRIVAL: &str = "_arrival";
+
+    /// Whether the windows are of processing time: of when rows come in.
+    pub fn is_by_clock(&self) -> bool {
+        matches!(&self.window, Some(TopWindow::Tumbling { time, .. }) if time.processing)
+    }
+
+    /// The columns of rows that are kept in windows, where `input` is what comes: in those of processing time one that says when a
+    /// row came in, which is its time then, follows them.
+    pub fn kept(&self, input: &StreamSchema) -> StreamSchema {
+        if !self.is_by_clock() {
+            return input.clone();
+        }
+        let columns = input.columns.iter().cloned().chain([WindowTime::arrived()]).collect();
+        StreamSchema { columns, event_time: Some(WindowTime::ARRIVED.into()), changelog: false }
+    }
 
     /// Whether a row that is in stays in, so that the output is append: the first ones of each key.
     pub fn is_append(&self) -> bool {
@@ -77,7 +95,8 @@ impl TopSpec {
     /// The rows that are in, where `input` is what comes; of rows that stay in whatever comes, only the key.
     pub fn state(&self, input: &StreamSchema) -> StateDeclaration {
         let key = |name: &String| input.column(name).cloned();
-        let others = input.columns.iter().filter(|column| !self.keys.contains(&column.name) && !self.is_append());
+        let kept = self.kept(input);
+        let others = kept.columns.iter().filter(|column| !self.keys.contains(&column.name) && !self.is_append());
         let arrival = Column::new(Self::ARRIVAL, LogicalType::Int64, false);
         StateDeclaration {
             name: "top".into(),

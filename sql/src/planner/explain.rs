@@ -197,8 +197,9 @@ fn top(spec: &TopSpec) -> String {
     let ties = if spec.with_ties { " with ties" } else { "" };
     let window = match &spec.window {
         None => String::new(),
-        Some(TopWindow::Tumbling { size_ms, offset_ms }) => {
-            format!(", {}", window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }))
+        Some(TopWindow::Tumbling { size_ms, offset_ms, time }) => {
+            let tumbling = window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms });
+            format!(", {tumbling}{}", window_time(time))
         }
         Some(TopWindow::Same) => format!(", {}", window(&WindowSpec::Same)),
     };

@@ -59,14 +59,14 @@ impl Planner<'_> {
         }
     }
 
-    /// What happens in this window goes by event time and UTC: what says otherwise is reported.
-    pub(super) fn refuse_window_time(&mut self, node: &TransformNode, what: &str) {
-        if !node.window_time.is_default() {
+    /// What happens in this window goes by UTC: what says otherwise is reported.
+    pub(super) fn refuse_time_zone(&mut self, node: &TransformNode, what: &str) {
+        if node.window_time.time_zone.is_some() {
             let message = format!(
-                "{what} in windows of event time that begin by UTC; `time: processing` and `time_zone` belong to the window of an \
-                 `aggregate`, whose windows `same` takes over"
+                "{what} in windows that begin by UTC; `time_zone` belongs to the window of an `aggregate`, whose windows `same` takes \
+                 over, or of a `join`"
             );
-            self.error(format!("transforms.{}.window", node.uid), message);
+            self.error(format!("transforms.{}.window.time_zone", node.uid), message);
         }
     }
 

@@ -87,8 +87,9 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
                 let of_window = |name: &String| is_own && spec.window.is_some() && window.contains(&name.as_str());
                 let is_place = |name: &String| is_own && Some(name) == spec.place.as_ref();
                 let read = read.into_iter().filter(|name| !is_place(name) && !of_window(name));
-                let times: Vec<String> = match spec.window {
+                let times: Vec<String> = match &spec.window {
                     None => Vec::new(),
+                    Some(TopWindow::Tumbling { time, .. }) if time.processing => Vec::new(),
                     Some(TopWindow::Tumbling { .. }) => input.event_time.iter().cloned().collect(),
                     Some(TopWindow::Same) => vec![WINDOW_START.into(), WINDOW_END.into()],
                 };

@@ -7,6 +7,7 @@ use levada_common::types::{Column, LogicalType, StreamSchema};
 use super::aggregate::{WINDOW, WINDOW_TIME};
 use super::graph::{NewOperator, Planner};
 use super::stream::Stream;
+use super::window::why_none_of_clock;
 use crate::expression::unknown_column;
 
 impl Planner<'_> {
@@ -76,11 +77,6 @@ impl Planner<'_> {
     }
 
     fn push_top(&mut self, node: &TransformNode, clause: &'static str, stream: &mut Stream, spec: TopSpec, wanted: Option<u32>) {
-        if spec.window.is_some() {
-            let what =
-                "in windows keeps its rows on the heap and writes them whole at each checkpoint, also with state backend rocksdb";
-            self.warn_with_rocksdb(node, &format!("`{clause}` {what}"));
-        }
         let keyed = !spec.keys.is_empty();
         // Late rows that are read are told where windows fire, of all rows.
         let reads_late = self.outputs.is_read(&node.uid, SideOutput::LATE);
@@ -94,17 +90,24 @@ impl Planner<'_> {
             (false, false) => Partition::Rebalance,
         };
         let place = spec.place.as_ref().map(|place| Column::new(place, LogicalType::Int64, false));
-        let late = spec.window.is_some().then(|| stream.clone());
-        let window = WINDOW.iter().filter(|_| late.is_some());
-        let input = stream.schema.columns.iter().filter(|column| late.is_none() || !WINDOW.contains(&column.name.as_str()));
+        let is_windowed = spec.window.is_some();
+        // By processing time no row is late, and what comes of it has no event time.
+        let late = (is_windowed && !spec.is_by_clock()).then(|| stream.clone());
+        let window = WINDOW.iter().filter(|_| is_windowed);
+        let input = stream.schema.columns.iter().filter(|column| !is_windowed || !WINDOW.contains(&column.name.as_str()));
         let columns = input.cloned().chain(place);
         let columns = columns.chain(window.map(|name| Column::new(*name, LogicalType::Timestamp, false))).collect();
-        let event_time = match late {
-            Some(_) => Some(WINDOW_TIME.into()),
-            None => stream.schema.event_time.clone().filter(|_| spec.is_append()),
+        let event_time = match is_windowed {
+            true => late.is_some().then(|| WINDOW_TIME.into()),
+            false => stream.schema.event_time.clone().filter(|_| spec.is_append()),
         };
         let output = StreamSchema { columns, event_time, changelog: spec.is_changelog() };
-        stream.windowed |= late.is_some();
+        if is_windowed {
+            stream.windowed = late.is_some();
+        }
+        if spec.is_by_clock() {
+            stream.no_event_time = Some(why_none_of_clock(node));
+        }
         if spec.is_changelog() {
             let key = spec.keys.iter().cloned().chain(spec.place.clone()).collect();
             let unique = spec.place.is_some() || spec.limit == 1;
@@ -137,11 +140,15 @@ impl Planner<'_> {
     fn top_window(&mut self, node: &TransformNode, window: &GraphWindow, stream: &Stream) -> Option<TopWindow> {
         let path = format!("transforms.{}.window", node.uid);
         self.refuse_firing(node, "the best rows are given");
-        self.refuse_window_time(node, "the best rows are given");
+        self.refuse_time_zone(node, "the best rows are given");
         match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => {
                 self.check_window_time(node, stream);
-                Some(TopWindow::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms })
+                let time = node.window_time.clone();
+                if time.processing {
+                    self.check_arrival(&path, [("first", stream)]);
+                }
+                Some(TopWindow::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms, time })
             }
             GraphWindow::Same => {
                 self.check_window_time(node, stream);

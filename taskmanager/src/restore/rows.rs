@@ -16,7 +16,7 @@ use levada_common::ids::TaskId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{BackendKind, OperatorSpec};
 use levada_common::storage::LocalFile;
-use levada_engine::operators::{keeps_in_store, waits_in_panes};
+use levada_engine::operators::{keeps_in_store, stands_in_panes};
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::cold::ColdError;
 use levada_state::format::{DecodeError, Layout, TRAILER_BYTES, WantedRows, footer_range};
@@ -53,7 +53,7 @@ impl Restorer {
         let range = (key_groups(&self.plan, task, StateKind::Keyed), self.plan.max_parallelism);
         let operators = &self.plan.vertex(task.vertex).operators;
         for state in states {
-            let is_placed_later = operators.iter().any(|operator| has(operator, &state) && waits_in_panes(&operator.kind));
+            let is_placed_later = operators.iter().any(|operator| has(operator, &state) && stands_in_panes(&operator.kind));
             let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
             let started = Instant::now();
             let file = self.fetch_file(&state, databases).await?;

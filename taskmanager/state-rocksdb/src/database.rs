@@ -148,6 +148,14 @@ impl Database {
     pub fn family(&self, name: &str, schema: &Arc<StateSchema>) -> Result<(Family, Option<DescribedState>), ColdError> {
         let max_parallelism = self.description().max_parallelism;
         let had = self.description().state(name).cloned();
+        if had.as_ref().is_some_and(|had| had.schema.windowed != schema.windowed) {
+            let ways = if schema.windowed { ("without windows", "by window") } else { ("by window", "without windows") };
+            let reason = format!(
+                "state \"{name}\" is {} in the snapshot's database, {} in the job; restore it from a savepoint, or drop it",
+                ways.0, ways.1
+            );
+            return Err(self.open_error(Arc::new(std::io::Error::other(reason))));
+        }
         let family = match &had {
             Some(had) if had.schema.ttl.reads_as(schema.ttl) => had.family.clone(),
             Some(had) => self.add_family(&format!("{}+", had.family))?,

@@ -349,7 +349,7 @@ fn windows_that_do_not_fit_are_said() {
         (
             "",
             "key_by: [bidder], window: { tumbling: { size: 1d }, time_zone: Europe/Berlin }, order_by: [price], limit: 2".into(),
-            "the best rows are given in windows of event time that begin by UTC",
+            "transforms.f.window.time_zone: the best rows are given in windows that begin by UTC",
         ),
         (
             "",

@@ -75,6 +75,39 @@ fn the_best_rows_of_windows_without_a_key_are_found_in_two_phases() {
     assert!(text.contains("local order_by of \"t\": the first 3, no key, tumbling 10 s, in order of a desc, arrival"), "{text}");
 }
 
+/// Rows are in the window that is open when they come, need no time of their own, and what comes of them has none.
+#[test]
+fn the_best_rows_of_windows_of_processing_time_need_no_event_time_and_give_none() {
+    let window = "window: { tumbling: { size: 10s }, time: processing }, order_by: [x desc], limit: 3, rank: place";
+    let best = format!("  t: {{ inputs: [others], key_by: [k], {window} }}");
+    let plan = planned(&job(&best, "t"), 2);
+    check(&plan);
+    let operators = plan.vertices.iter().flat_map(|vertex| &vertex.operators);
+    let top = operators.into_iter().find(|operator| operator.uid.as_str() == "t").expect("it is planned");
+    assert_eq!(top.state_names(), ["top", "processing_time"]);
+    assert_eq!((&top.output.event_time, top.sides.len()), (&None, 0));
+    let text = explain(&plan);
+    let says = "the first 3, by k, tumbling 10 s of processing time, in order of x desc, arrival, place as place";
+    assert!(text.contains(says), "{text}");
+    let rows = format!("  t: {{ inputs: [rows], {} }}", window.replace('x', "a"));
+    let text = explain(&planned(&job(&rows, "t"), 2));
+    assert!(text.contains("local order_by of \"t\": the first 3, no key, tumbling 10 s of processing time"), "{text}");
+    let refused = |transforms: String, part: &str| {
+        let errors = planned_at(&job(&transforms, "u"), 2).expect_err(part);
+        assert!(errors.contains(part), "{errors}");
+    };
+    let why = "transform \"t\" has windows of processing time, and their results have no event time";
+    for window in ["same", "{ tumbling: { size: 1m } }"] {
+        refused(format!("{best}\n  u: {{ inputs: [t], key_by: [k], window: {window}, order_by: [x], limit: 1 }}"), why);
+    }
+    refused(format!("{best}\n  u: {{ inputs: [t/late] }}"), "transforms.u.inputs");
+    let named = "  t: { inputs: [others], select: { k: k, _arrived: x } }";
+    refused(
+        format!("{named}\n  u: {{ inputs: [t], {} }}", window.replace("x desc", "_arrived")),
+        "transforms.u.window: \"_arrived\" is what the state calls when a row of a window of processing time came in",
+    );
+}
+
 #[test]
 fn what_cannot_be_kept_is_refused() {
     let cases = [

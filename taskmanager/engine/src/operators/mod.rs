@@ -32,10 +32,10 @@ use crate::operator::Operator;
 pub fn keeps_in_store(kind: &OperatorKind, state: &str) -> bool {
     match kind {
         OperatorKind::Aggregate(aggregate) => aggregate::keeps_in_store(aggregate, state),
-        _ if waits_in_panes(kind) => true,
+        _ if stands_in_panes(kind) => true,
         OperatorKind::Distinct(distinct) => distinct.counted().iter().any(|counted| counted.state == state),
         OperatorKind::Join(join) => matches!(join.scope, JoinScope::Standing { .. }),
-        OperatorKind::Top(top) => top.window.is_none(),
+        OperatorKind::Top(top) => !top.local,
         OperatorKind::Process(process) => {
             let mut states = process.function.states.iter();
             states.any(|declared| declared.kind.is_keyed() && declared.name == state)
@@ -50,21 +50,22 @@ pub fn stands_on_heap(kind: &OperatorKind) -> bool {
         OperatorKind::Aggregate(aggregate) => aggregate::stands_on_heap(aggregate),
         OperatorKind::Process(process) => process.window.as_ref().is_some_and(ProcessWindow::is_by_key),
         OperatorKind::Join(join) => matches!(join.scope, JoinScope::Lookup { .. }),
-        OperatorKind::Top(top) => top.window.is_some(),
+        OperatorKind::Top(top) => top.local,
         OperatorKind::Distinct(_) => false,
         OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => true,
         OperatorKind::Assign(_) | OperatorKind::Split { .. } => true,
     }
 }
 
-/// Whether rows of such an operator wait in panes of time: they are all its keyed state. In its store they stand in panes, of which the
-/// state itself knows nothing.
-pub fn waits_in_panes(kind: &OperatorKind) -> bool {
+/// Whether rows of such an operator stand in panes of time, or by window: they are all its keyed state. In its store they stand in
+/// panes, of which the state itself knows nothing.
+pub fn stands_in_panes(kind: &OperatorKind) -> bool {
     match kind {
         OperatorKind::Join(join) => {
             matches!(join.scope, JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. })
         }
         OperatorKind::Process(process) => process.window.as_ref().is_some_and(|window| !window.is_by_key()),
+        OperatorKind::Top(top) => top.window.is_some() && !top.local,
         _ => false,
     }
 }

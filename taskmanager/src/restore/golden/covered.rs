@@ -70,6 +70,7 @@ fn of_join(join: &JoinSpec) -> Vec<String> {
 
 fn of_top(top: &TopSpec) -> Vec<String> {
     let mut found = vec![match (&top.window, top.is_append(), top.order.is_empty()) {
+        (Some(_), ..) if top.is_by_clock() => "best of a window of processing time",
         (Some(_), ..) => "best of a window",
         (None, true, _) => "first rows",
         (None, false, true) => "last row",
@@ -203,6 +204,7 @@ const WANTED: &[&str] = &[
     "best rows that expire",
     "best of a window",
     "best of a window with ties",
+    "best of a window of processing time",
     "join in windows of a time zone, inner",
     "join in windows of processing time, inner",
     "join in windows of processing time, full",

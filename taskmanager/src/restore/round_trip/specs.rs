@@ -5,7 +5,8 @@ use std::sync::Arc;
 use levada_common::ids::Uid;
 use levada_common::plan::{
     AggregateCall, AggregateFunction as Call, AggregatePhase, AggregateSpec, BadRecordPolicy, JoinColumn, JoinKind, JoinScope,
-    JoinSpec, OperatorKind, OperatorSpec, OrderSpec, ProcessSpec, ProcessWindow, SessionGap, TopSpec, WindowSpec, WindowTime,
+    JoinSpec, OperatorKind, OperatorSpec, OrderSpec, ProcessSpec, ProcessWindow, SessionGap, TopSpec, TopWindow, WindowSpec,
+    WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
@@ -66,6 +67,8 @@ pub fn specs() -> Vec<OperatorSpec> {
         join("looked_up", JoinKind::Left, JoinScope::Lookup { whole: false, moves: false }),
         top("best", TopSpec { order: vec![by_value()], limit: 3, place: Some("place".into()), ..arrived() }),
         top("first", arrived()),
+        best_of("best_of_windows", TopWindow::Tumbling { size_ms: WINDOW_MS, offset_ms: 50, time: WindowTime::default() }),
+        best_of("best_by_clock", TopWindow::Tumbling { size_ms: CLOCK_WINDOW_MS, offset_ms: 0, time: WindowTime::processing() }),
     ];
     specs.into_iter().chain(super::windows::specs()).chain(super::changes::specs()).collect()
 }
@@ -164,6 +167,12 @@ fn join(uid: &str, kind: JoinKind, scope: JoinScope) -> OperatorSpec {
     spec(uid, OperatorKind::Join(Box::new(join)), StreamSchema { changelog, ..StreamSchema::append(columns) })
 }
 
+/// The best rows of windows.
+pub fn best_of(uid: &str, window: TopWindow) -> OperatorSpec {
+    let place = Some("place".into());
+    top(uid, TopSpec { order: vec![by_value()], limit: 2, place, window: Some(window), changelog_full: false, ..arrived() })
+}
+
 /// The first ten rows of each key.
 fn arrived() -> TopSpec {
     TopSpec {
@@ -182,7 +191,9 @@ fn arrived() -> TopSpec {
 
 fn top(uid: &str, top: TopSpec) -> OperatorSpec {
     let place = top.place.as_ref().map(|place| Column::new(place, LogicalType::Int64, false));
-    let columns = input().columns.into_iter().chain(place).collect();
-    let output = StreamSchema { changelog: !top.is_append(), ..StreamSchema::append(columns) };
+    let window: &[&str] = if top.window.is_some() { &["window_start", "window_end", "window_time"] } else { &[] };
+    let window = window.iter().map(|name| Column::new(*name, LogicalType::Timestamp, false));
+    let columns = input().columns.into_iter().chain(place).chain(window).collect();
+    let output = StreamSchema { changelog: top.is_changelog(), ..StreamSchema::append(columns) };
     spec(uid, OperatorKind::Top(top), output)
 }

@@ -330,6 +330,21 @@ fn sorted_batches_write_what_sorted_files_do() {
     );
 }
 
+/// Entries without windows would be read as if they had some.
+#[test]
+fn a_state_that_gets_windows_or_loses_them_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let databases = task(&rocksdb(dir.path(), "a"), "x", all(), MAX_PARALLELISM);
+    let mut store = store(&databases);
+    let (name, schema) = states().swap_remove(0);
+    store.open_state(name, &schema, 0).unwrap();
+    let windowed = Arc::new(StateSchema { windowed: !schema.windowed, ..(*schema).clone() });
+    let error = store.open_state(name, &windowed, 0).unwrap_err();
+    let says = format!("state \"{name}\" is without windows in the snapshot's database, by window in the job");
+    let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    assert!(why.starts_with(&says), "{error}: {why}");
+}
+
 #[test]
 fn states_that_are_not_wanted_are_dropped() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 //! A row that is no better than the worst of a full list is turned away by one comparison. Must never know what becomes of rows.
 
 mod before_store;
+mod windows;
 
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use levada_state::key_index::KeyIndex;
 use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operators::rows::{ByKey, KeyedRowStore, NO_ROW, RowHeap, RowLists, StoredRows};
+use crate::operators::window::Window;
+use windows::KeysByWindow;
 
 pub(super) use before_store::BestOf;
 
@@ -24,6 +27,8 @@ pub(super) struct Best {
     pub(super) heap: RowHeap,
     /// Of each key its rows, the worst first.
     pub(super) lists: RowLists,
+    /// Of each window its keys that have rows, where keys are of windows.
+    pub(super) windows: KeysByWindow,
     /// Keys that may have no row any more.
     emptied: Vec<u32>,
     /// The keys of the rows that came last.
@@ -54,7 +59,7 @@ impl Best {
     pub(super) fn new(shape: &Shape) -> Self {
         let (heap, lists) = (RowHeap::default(), RowLists::default());
         let (index, emptied, ids) = (KeyIndex::new(&shape.key_types), Vec::new(), Vec::new());
-        Self { index, heap, lists, emptied, ids, arrivals: 0, stored: None }
+        Self { index, heap, lists, windows: KeysByWindow::default(), emptied, ids, arrivals: 0, stored: None }
     }
 
     /// The numbers under which further rows arrive.
@@ -70,6 +75,11 @@ impl Best {
         self.arrivals = self.arrivals.max(last.map_or(0, |last| last + 1));
     }
 
+    /// Appends the number of each of these keys, `ABSENT` where it is not there.
+    pub(super) fn find(&mut self, of: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) {
+        self.index.find(of, rows, ids);
+    }
+
     /// Number of keys that were made.
     pub(super) fn keys(&self) -> usize {
         self.index.len()
@@ -78,22 +88,23 @@ impl Best {
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
         let stored = self.stored.as_ref().map_or(0, StoredRows::memory_bytes);
-        self.heap.memory_bytes() + self.lists.memory_bytes() + self.index.memory_bytes() + stored
+        let keys = self.index.memory_bytes() + self.windows.memory_bytes();
+        self.heap.memory_bytes() + self.lists.memory_bytes() + keys + stored
     }
 
-    /// Of rows with these keys and columns, those that may enter.
+    /// Of rows of these keys, with these columns, those that may enter.
     ///
     /// Contract: `enter` follows for each of them, in this order.
     pub(super) fn candidates(
         &mut self,
         shape: &Shape,
-        keys: &[ArrayRef],
+        of: &[ArrayRef],
         columns: &[ArrayRef],
         stamps: &Stamps,
     ) -> Result<Option<Candidates>, EngineError> {
         let orders = shape.orders(columns, &stamps.arrivals)?;
         self.ids.clear();
-        self.index.intern(keys, orders.len(), &mut self.ids);
+        self.index.intern(of, orders.len(), &mut self.ids);
         self.index.drain_reused(&mut Vec::new());
         self.lists.resize(self.index.len(), self.heap.numbers());
         let may_enter = |row: &u32| self.may_enter(shape, self.ids[*row as usize], orders.value(*row as usize));
@@ -103,7 +114,8 @@ impl Best {
         }
         let keys = rows.iter().map(|row| self.ids[*row as usize]).collect();
         let orders: ArrayRef = Arc::new(orders);
-        let (numbers, orders) = self.push(shape, columns, orders, stamps, &rows).map_err(|source| shape.kernel(source))?;
+        let pushed = self.push(shape, (of, columns), orders, stamps, &rows);
+        let (numbers, orders) = pushed.map_err(|source| shape.kernel(source))?;
         Ok(Some(Candidates { rows, keys, numbers, orders }))
     }
 
@@ -111,7 +123,7 @@ impl Best {
     fn push(
         &mut self,
         shape: &Shape,
-        columns: &[ArrayRef],
+        (of, columns): (&[ArrayRef], &[ArrayRef]),
         orders: ArrayRef,
         stamps: &Stamps,
         rows: &[u32],
@@ -122,7 +134,11 @@ impl Best {
         let mut kept = shape.stored(columns).iter().map(taken).collect::<Result<Vec<_>, _>>()?;
         kept.push(Arc::clone(&orders));
         kept.push(taken(&stamps.arrivals)?);
-        kept.extend(self.stored.as_mut().map(|stored| stored.numbers(rows.len())));
+        if let Some(stored) = &mut self.stored {
+            kept.push(stored.numbers(rows.len()));
+            // A store tells keys of different windows apart.
+            kept.extend(shape.window_of_key(of).iter().map(taken).collect::<Result<Vec<_>, _>>()?);
+        }
         kept.extend(stamps.since.as_ref().map(taken).transpose()?);
         let mut numbers = Vec::with_capacity(rows.len());
         self.heap.push(&kept, &mut numbers)?;
@@ -131,6 +147,17 @@ impl Best {
         }
         self.lists.resize(0, self.heap.numbers());
         Ok((numbers, orders.as_binary::<i32>().clone()))
+    }
+
+    /// Puts those of these rows that are among the best of their keys there, which are of this window.
+    pub(super) fn enter_all(&mut self, shape: &Shape, window: Window, candidates: Candidates) {
+        let Candidates { keys, numbers, orders, .. } = candidates;
+        for (at, (key, number)) in keys.into_iter().zip(numbers).enumerate() {
+            if self.lists.len(key) == 0 {
+                self.windows.add(window, key);
+            }
+            self.enter(shape, key, number, orders.value(at));
+        }
     }
 
     /// Puts a row of the heap, of this order, among the key's best, or takes it out again.
@@ -220,6 +247,15 @@ impl Best {
         self.tidy_heap().map_err(|source| shape.kernel(source))?;
         let emptied = std::mem::take(&mut self.emptied);
         BestOf { shape, best: self, sweep: None }.forget_emptied(emptied, store);
+        Ok(())
+    }
+
+    /// Likewise behind rows of a window that is over: its keys go with them, whatever the store has still to hear.
+    pub(super) fn tidy_over(&mut self, shape: &Shape, store: Option<&mut KeyedRowStore>) -> Result<(), EngineError> {
+        let Some(store) = store else { return self.tidy(shape, None) };
+        self.tidy_heap().map_err(|source| shape.kernel(source))?;
+        let over = std::mem::take(&mut self.emptied);
+        store.forget_over(&mut BestOf { shape, best: self, sweep: None }, over);
         Ok(())
     }
 

@@ -5,11 +5,14 @@
 //! waits here, neither for time nor for a barrier, and what is remembered is no state: where it is forgotten more rows go on. Which
 //! rows are late is for the other half to say, whose time may be behind: all of a window that has fired here go on. Right after a
 //! restore that is not known, so late rows may be held back, uncounted; where they are read there is no local half.
+//!
+//! By processing time the other half says which window rows are in, all of a batch in the one that is open when it comes. So here only
+//! rows of one batch keep each other from going on, and nothing is remembered; a batch that might be cut on its way goes on whole.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array};
+use arrow::array::{Array, ArrayRef, BinaryArray, Int64Array};
 use arrow::record_batch::RecordBatch;
 use levada_common::time::Watermark;
 
@@ -22,6 +25,9 @@ use crate::operators::window::Window;
 /// Bytes of what is remembered, over all windows: beyond, all is forgotten.
 const REMEMBERED_BYTES_MAX: usize = 8 << 20;
 
+/// Bytes up to which a batch is surely not cut on its way to the other half, into frames that come one after the other.
+const UNCUT_BYTES_MAX: usize = 128 << 10;
+
 /// About what one takes beside its bytes: in the heap, as an allocation, and of its window.
 const BESIDE_BYTES: usize = 64;
 
@@ -30,6 +36,7 @@ const BESIDE_BYTES: usize = 64;
 /// Shape of the output: the input's; append, in the order in which rows came.
 pub(super) struct LocalTop {
     shape: Shape,
+    by_clock: bool,
     sent: BTreeMap<Window, Sent>,
     /// Bytes of what is remembered.
     remembered_bytes: usize,
@@ -67,10 +74,17 @@ impl Sent {
 }
 
 impl LocalTop {
+    /// In windows of event time, or `by_clock` of processing time.
+    ///
     /// Contract: the shape has windows and no key.
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: Shape, by_clock: bool) -> Self {
         let (sent, pending) = (BTreeMap::new(), Pending::default());
-        Self { shape, sent, remembered_bytes: 0, arrivals: 0, watermark: i64::MIN, pending, rows_max: 0 }
+        Self { shape, by_clock, sent, remembered_bytes: 0, arrivals: 0, watermark: i64::MIN, pending, rows_max: 0 }
+    }
+
+    /// Whether some of these rows may come to the other half later than others.
+    fn may_be_cut(&self, rows: &RecordBatch) -> bool {
+        rows.num_rows() > self.rows_max || rows.get_array_memory_size() > UNCUT_BYTES_MAX
     }
 
     /// The places of the rows that go on, ascending.
@@ -79,6 +93,9 @@ impl LocalTop {
         let arrivals: ArrayRef = Arc::new(Int64Array::from_iter_values(self.arrivals..self.arrivals + rows as i64));
         self.arrivals += rows as i64;
         let orders = self.shape.orders(batch.columns(), &arrivals)?;
+        if self.by_clock {
+            return Ok(best_of(&self.shape, &orders));
+        }
         let source = self.shape.windows.as_ref().expect("it is in windows");
         let mut chosen = Vec::new();
         for (window, split) in source.split(batch).map_err(|reason| self.shape.invariant(reason))? {
@@ -97,6 +114,21 @@ impl LocalTop {
     }
 }
 
+/// The places of the best of these rows, ascending.
+fn best_of(shape: &Shape, orders: &BinaryArray) -> Vec<u32> {
+    let order = |row: u32| orders.value(row as usize);
+    let mut rows: Vec<u32> = (0..orders.len() as u32).collect();
+    rows.sort_unstable_by(|one, other| order(*one).cmp(order(*other)));
+    let mut kept = rows.len().min(shape.limit as usize);
+    if let Some(worst) = rows[..kept].last().filter(|_| shape.with_ties) {
+        let is_equal = |row: &&u32| shape.without_arrival(order(**row)) == shape.without_arrival(order(*worst));
+        kept += rows[kept..].iter().take_while(is_equal).count();
+    }
+    rows.truncate(kept);
+    rows.sort_unstable();
+    rows
+}
+
 impl Operator for LocalTop {
     fn open(&mut self, context: &OperatorContext, _restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.rows_max = context.batch_rows_max;
@@ -109,8 +141,8 @@ impl Operator for LocalTop {
             self.sent.clear();
             self.remembered_bytes = 0;
         }
-        let goes_on = if chosen.len() == batch.num_rows() { batch } else { self.shape.rows(&batch, &chosen)? };
-        self.pending.push(goes_on);
+        let goes_on = if chosen.len() == batch.num_rows() { batch.clone() } else { self.shape.rows(&batch, &chosen)? };
+        self.pending.push(if self.by_clock && self.may_be_cut(&goes_on) { batch } else { goes_on });
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, TimestampMillisecondArray};
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
-use levada_common::plan::{OperatorSpec, SideOutput, TopSpec};
+use levada_common::plan::{OperatorSpec, SideOutput, TopSpec, TopWindow, WindowTime};
 use levada_state::keyed::HeapShare;
 use levada_state::row_codec::STAMP_UNKNOWN;
 use levada_state::snapshot::StatePart;
@@ -37,12 +37,14 @@ use window::WindowTop;
 pub(super) fn build(spec: &OperatorSpec, top: &TopSpec) -> Result<Box<dyn Operator>, EngineError> {
     let shape = Shape::new(spec, top)?;
     if top.local {
-        return Ok(Box::new(LocalTop::new(shape)));
+        return Ok(Box::new(LocalTop::new(shape, top.is_by_clock())));
     }
-    Ok(match shape.windows.is_some() {
-        false => Box::new(Top::new(shape, top.ttl_ms)),
-        true => Box::new(WindowTop::new(shape, LateRows::new(spec, SideOutput::LATE, &spec.input)?)),
-    })
+    let Some(window) = &top.window else { return Ok(Box::new(Top::new(shape, top.ttl_ms))) };
+    let late = LateRows::new(spec, SideOutput::LATE, &spec.input)?;
+    Ok(Box::new(match window {
+        TopWindow::Tumbling { time, .. } => WindowTop::new(shape, time, late),
+        TopWindow::Same => WindowTop::new(shape, &WindowTime::default(), late),
+    }))
 }
 
 /// The best rows of each key, as rows come.
@@ -157,7 +159,7 @@ impl Top {
 
     /// Counts what is held.
     fn count(&mut self) -> Result<(), EngineError> {
-        count(&self.shape, &self.best, self.store.as_ref(), &mut self.running, "set a `ttl`")
+        count(&self.shape, &[&self.best], self.store.as_ref(), &mut self.running, "set a `ttl`")
     }
 }
 
@@ -166,14 +168,15 @@ impl Top {
 /// Errors: `OverBudget` with this remedy.
 fn count(
     shape: &Shape,
-    best: &Best,
+    best: &[&Best],
     store: Option<&KeyedRowStore>,
     running: &mut Option<(OperatorContext, HeapShare)>,
     remedy: &'static str,
 ) -> Result<(), EngineError> {
-    let bytes = best.memory_bytes();
+    let bytes = best.iter().map(|best| best.memory_bytes()).sum::<usize>();
+    let rows: usize = best.iter().map(|best| best.heap.len()).sum();
     let (context, share) = running.as_mut().expect("an operator is opened first");
-    context.metrics.state_keys.store(best.heap.len() as u64, Ordering::Relaxed);
+    context.metrics.state_keys.store(rows as u64, Ordering::Relaxed);
     context.metrics.state_bytes.store(bytes as u64, Ordering::Relaxed);
     match store {
         Some(store) => context.metrics.set_store(store.metrics()),

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BinaryArray, UInt32Array, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, UInt32Array, new_null_array};
 use arrow::compute::{SortOptions, take_record_batch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, TimestampMillisecondType};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::row::{RowConverter, SortField};
@@ -20,7 +20,7 @@ use super::best::Stamps;
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
 use crate::operators::rows::{EntryPlaces, Part, restored_since};
-use crate::operators::window::{Grid, Window, WindowSource};
+use crate::operators::window::{Grid, Window, WindowSource, time_column};
 
 /// A top-N, resolved against its input.
 pub(super) struct Shape {
@@ -45,7 +45,9 @@ pub(super) struct Shape {
     kept: Vec<usize>,
     /// Place of the encoded order among the kept columns.
     pub(super) order_place: usize,
+    /// Schema of rows that are taken in: what comes, and in windows of processing time when each row came in.
     input: SchemaRef,
+    notes_arrival: bool,
     output: SchemaRef,
     pub(super) state: StateMeta,
     /// Schema of a snapshot's pieces.
@@ -80,7 +82,8 @@ impl Shape {
             |name: &String| spec.input.batch_index(name).ok_or_else(|| invariant(format!("no column \"{name}\" in the input")));
         let keys = top.keys.iter().map(place).collect::<Result<Vec<_>, _>>()?;
         let order = top.order.iter().map(|by| place(&by.column)).collect::<Result<Vec<_>, _>>()?;
-        let input = spec.input.to_arrow();
+        let kept_input = top.kept(&spec.input);
+        let input = kept_input.to_arrow();
         let data_type = |at: &usize| input.field(*at).data_type().clone();
         let fields = order.iter().zip(&top.order).map(|(at, by)| {
             // Null is the least value.
@@ -93,9 +96,10 @@ impl Shape {
         let is_append = top.is_append();
         let windows = match &top.window {
             None => None,
-            Some(TopWindow::Tumbling { size_ms, offset_ms }) => {
-                let time = spec.input.event_time.as_ref().ok_or_else(|| invariant("a window without event time".into()))?;
-                Some(WindowSource::Times { time: place(time)?, grid: Grid::new(*size_ms, *offset_ms, None) })
+            Some(TopWindow::Tumbling { size_ms, offset_ms, .. }) => {
+                let time = kept_input.event_time.as_ref().and_then(|time| kept_input.batch_index(time));
+                let time = time.ok_or_else(|| invariant("a window without event time".into()))?;
+                Some(WindowSource::Times { time, grid: Grid::new(*size_ms, *offset_ms, None) })
             }
             Some(TopWindow::Same) => {
                 Some(WindowSource::Columns { start: place(&"window_start".into())?, end: place(&"window_end".into())? })
@@ -148,6 +152,7 @@ impl Shape {
                 schema: Arc::new(declaration.schema),
             },
             input,
+            notes_arrival: top.is_by_clock(),
             pieces,
             saved,
         })
@@ -163,14 +168,28 @@ impl Shape {
         let (keys, arrival) = (self.keys.len(), self.order_place + 1);
         let values = (keys..self.kept.len()).chain([arrival]).map(Some).collect();
         let since = self.pieces.field_with_name(TTL_COLUMN).is_ok().then_some(arrival + 2);
+        // Rows of windows have no time to live.
+        let window = self.windows.as_ref().map(|_| [arrival + 2, arrival + 3]);
         EntryPlaces {
             keys: (0..keys).collect(),
-            window: None,
+            window,
             values,
             number: arrival + 1,
             since,
-            width: arrival + 2 + usize::from(since.is_some()),
+            width: arrival + 2 + usize::from(since.is_some()) + 2 * usize::from(window.is_some()),
         }
+    }
+
+    /// The columns of the window among those of keys, where it belongs to the key: the last two.
+    pub(super) fn window_of_key<'k>(&self, keys: &'k [ArrayRef]) -> &'k [ArrayRef] {
+        &keys[self.keys.len()..]
+    }
+
+    /// Starts and ends of the windows of rows in front of a store, by the columns of the heap.
+    pub(super) fn windows_of_rows<'c>(&self, columns: &'c [ArrayRef]) -> Option<(&'c [i64], &'c [i64])> {
+        let [start, end] = self.entry_places().window?;
+        let times = |at: usize| -> &'c [i64] { columns[at].as_primitive::<TimestampMillisecondType>().values() };
+        Some((times(start), times(end)))
     }
 
     /// The columns of the input, `kept` the ones that are kept, by place; others have no values that matter.
@@ -185,6 +204,12 @@ impl Shape {
     /// The key columns of rows.
     pub(super) fn keys(&self, columns: &[ArrayRef]) -> Vec<ArrayRef> {
         self.keys.iter().map(|at| Arc::clone(&columns[*at])).collect()
+    }
+
+    /// The key columns of rows in this window, to whose key it belongs.
+    pub(super) fn keys_in(&self, columns: &[ArrayRef], window: Window, rows: usize) -> Vec<ArrayRef> {
+        let (start, end) = window.columns(rows);
+        self.keys(columns).into_iter().chain([start, end]).collect()
     }
 
     /// The columns of rows that are kept.
@@ -240,7 +265,14 @@ impl Shape {
         rows.column(place, self.input.field(at).data_type(), count).map_err(|source| self.kernel(source))
     }
 
-    /// A batch of the input's columns.
+    /// The rows of a batch as they are taken in; they come at `now`, where that is kept.
+    pub(super) fn taken(&self, batch: RecordBatch, now: Option<i64>) -> Result<RecordBatch, EngineError> {
+        let Some(now) = now.filter(|_| self.notes_arrival) else { return Ok(batch) };
+        let arrived = time_column(now, batch.num_rows());
+        self.batch(batch.columns().iter().cloned().chain([arrived]).collect())
+    }
+
+    /// A batch of the columns of rows that are taken in.
     pub(super) fn batch(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch, EngineError> {
         RecordBatch::try_new(Arc::clone(&self.input), columns).map_err(|source| self.kernel(source))
     }
@@ -261,16 +293,26 @@ impl Shape {
                 return Err(refuse(format!("this operator's state is \"{}\"", self.state.name)));
             }
             for batch in &state.batches {
-                let batch = in_groups(batch, groups).map_err(refuse)?;
-                if batch.num_rows() > 0 {
-                    rows.push(self.columns(&batch).map_err(refuse)?);
-                }
+                rows.extend(self.restored_batch(groups, batch)?);
             }
         }
         Ok(rows)
     }
 
-    fn columns(&self, batch: &RecordBatch) -> Result<RestoredRows, String> {
+    /// Likewise of one batch; nothing where it has none of these key groups.
+    pub(super) fn restored_batch(&self, groups: KeyGroupRange, batch: &RecordBatch) -> Result<Option<RestoredRows>, EngineError> {
+        let refuse = |reason: String| EngineError::Restore { uid: self.uid.clone(), state: self.state.name.clone(), reason };
+        let batch = in_groups(batch, groups).map_err(refuse)?;
+        if batch.num_rows() == 0 {
+            return Ok(None);
+        }
+        self.columns(&batch).map(Some).map_err(refuse)
+    }
+
+    /// The rows of a batch that has the columns of the state, by name.
+    ///
+    /// Errors: what does not fit, in words.
+    pub(super) fn columns(&self, batch: &RecordBatch) -> Result<RestoredRows, String> {
         let (mut kept, mut arrivals, mut since) = (Vec::new(), None, None);
         for (at, field) in self.pieces.fields().iter().enumerate() {
             if at < self.kept.len() {

@@ -1,7 +1,9 @@
 //! Top-N and deduplication against sorted lists: what the changes add up to after every batch, across restores, and what lives how long.
 
+mod clock;
 mod local;
 mod stored;
+mod stored_windows;
 mod windows;
 
 use std::collections::BTreeMap;

@@ -33,13 +33,18 @@ impl KeyedRowStore {
             Due::Room => {
                 // A small generation costs as much of compaction as a large one.
                 let more_may_go = self.evict(rows) && !self.is_nearly_full(rows);
-                if !self.is_short(rows) || more_may_go || self.dirty.count() == 0 {
+                if !self.is_short(rows) || more_may_go || !self.has_changed(rows) {
                     return Ok(());
                 }
                 self.begin_generation(rows)?;
             }
         }
         self.send_some(rows)
+    }
+
+    /// Whether the store has something otherwise; of keys that are gone already, it may be rows alone.
+    fn has_changed(&self, rows: &mut impl ByKey) -> bool {
+        self.dirty.count() > 0 || (0..rows.heaps()).any(|at| rows.heap(at).stored.has_gone())
     }
 
     /// Bytes that count: what is free for rows and keys to come does for a quarter of the share at most, or it would leave nothing
@@ -74,7 +79,7 @@ impl KeyedRowStore {
         }
     }
 
-    fn drop_key(&mut self, rows: &mut impl ByKey, key: u32) {
+    pub(super) fn drop_key(&mut self, rows: &mut impl ByKey, key: u32) {
         if rows.index().is_unit() {
             return;
         }
@@ -87,7 +92,7 @@ impl KeyedRowStore {
     /// they are looked at again.
     ///
     /// Contract: nothing is being sent or written.
-    fn evict(&mut self, rows: &mut impl ByKey) -> bool {
+    pub(super) fn evict(&mut self, rows: &mut impl ByKey) -> bool {
         let target_bytes = self.behind.write_back.target_bytes();
         let looks = LOOKS_MAX.min(rows.index().len() * 2);
         let (mut looked, mut spared) = (0, 0);

@@ -9,6 +9,7 @@ mod saving;
 mod store;
 mod table;
 mod warm;
+mod windows;
 
 use arrow::array::{ArrayRef, BooleanArray};
 use levada_state::key_index::KeyIndex;

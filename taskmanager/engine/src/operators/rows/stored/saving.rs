@@ -69,7 +69,7 @@ impl KeyedRowStore {
         if self.behind.takes_more()? { self.send(rows, SENT_ROWS) } else { Ok(()) }
     }
 
-    fn is_sending(&self) -> bool {
+    pub(super) fn is_sending(&self) -> bool {
         matches!(self.behind.write_back.phase(), Phase::Sending { .. })
     }
 
@@ -85,7 +85,7 @@ impl KeyedRowStore {
     }
 
     /// Sends about so many rows of what is being sent.
-    fn send(&mut self, rows: &mut impl ByKey, rows_max: usize) -> Result<(), EngineError> {
+    pub(super) fn send(&mut self, rows: &mut impl ByKey, rows_max: usize) -> Result<(), EngineError> {
         let mut sent = 0;
         for at in 0..rows.heaps() {
             let stored = rows.heap(at).stored;

@@ -13,6 +13,7 @@ use levada_state::key_index::ABSENT;
 use levada_state::snapshot::StateMeta;
 
 use super::warm::Warming;
+use super::windows::stored_schema;
 use super::{ByKey, EntryPlaces, StoredRows};
 use crate::error::EngineError;
 use crate::operators::behind::{Behind, failed};
@@ -88,14 +89,17 @@ impl KeyedRowStore {
         since_ms: i64,
     ) -> Result<StoredRows, EngineError> {
         let store = self.behind.write_back.store();
-        let opened = store.open_state(&meta.name, &meta.schema, since_ms).and_then(|state| {
+        let is_windowed = places.window.is_some();
+        let schema = if is_windowed { stored_schema(&meta.schema) } else { Arc::clone(&meta.schema) };
+        let opened = store.open_state(&meta.name, &schema, since_ms).and_then(|state| {
             let namespaces = store.namespaces(state, self.key_groups)?;
             Ok((state, Arc::clone(store.layout(state).columns()), namespaces))
         });
         let (state, schema, namespaces) = opened.map_err(|source| failed(&self.uid, source))?;
         if !namespaces.is_empty() {
             self.is_whole = false;
-            self.warming = Some(Warming::default());
+            // Keys of windows are over before it would be worth while.
+            self.warming = (!is_windowed).then(Warming::default);
         }
         Ok(StoredRows::new(state, meta.clone(), schema, places))
     }

@@ -5,11 +5,13 @@
 use arrow::array::ArrayRef;
 use arrow::compute::filter;
 use levada_state::key_index::KeyIndex;
+use levada_state::row_codec::STAMP_UNKNOWN;
 
 use super::super::shape::Shape;
 use super::Best;
 use crate::error::EngineError;
 use crate::operators::rows::{ByKey, HeapParts, Held, KeyedRowStore, NO_ROW, Sweep, Taken};
+use crate::operators::window::Window;
 
 /// The best rows of a top-N, as a store sees them.
 pub(in super::super) struct BestOf<'a> {
@@ -29,6 +31,16 @@ impl Best {
         self.stored = Some(store.open_rows(&shape.state, shape.entry_places(), since_ms)?);
         self.heap.stand_before_store();
         Ok(())
+    }
+
+    /// Likewise where keys are of windows. Answers the windows of which the store has rows.
+    pub(in super::super) fn stand_by_window_before(
+        &mut self,
+        store: &mut KeyedRowStore,
+        shape: &Shape,
+    ) -> Result<Vec<Window>, EngineError> {
+        self.stand_before(store, shape, STAMP_UNKNOWN)?;
+        self.stored.as_ref().map_or(Ok(Vec::new()), |stored| store.windows(stored))
     }
 
     /// Takes out a row whose time to live is over.
@@ -88,7 +100,14 @@ impl ByKey for BestOf<'_> {
         // The best first: each goes to the front of its list, which has the worst there.
         let mut places: Vec<usize> = (0..keys.len()).collect();
         places.sort_unstable_by(|one, other| orders.value(*one).cmp(orders.value(*other)));
-        places.into_iter().for_each(|at| best.insert(shape, keys[at], numbers[at], orders.value(at)));
+        let windows = shape.windows_of_rows(&columns);
+        for at in places {
+            if let Some((starts, ends)) = windows.filter(|_| best.lists.len(keys[at]) == 0) {
+                best.windows.add(Window { start: starts[at], end: ends[at] }, keys[at]);
+            }
+            // There may be more than are kept now, where the limit was another one.
+            best.enter(shape, keys[at], numbers[at], orders.value(at));
+        }
         Ok(())
     }
 
@@ -98,6 +117,9 @@ impl ByKey for BestOf<'_> {
 
     fn forget_rows(&mut self, key: u32) {
         let best = &mut *self.best;
+        if self.shape.windows.is_some() {
+            best.windows.leave(key);
+        }
         let mut row = best.lists.first(key);
         while row != NO_ROW {
             let next = best.lists.after(row);

@@ -11,12 +11,12 @@ use super::*;
 const KEYS: i64 = 60;
 
 /// Bytes of the overlay, and how often a store is asked in vain for each seal.
-fn memory(rng: &mut StdRng) -> (usize, u32) {
+pub(super) fn memory(rng: &mut StdRng) -> (usize, u32) {
     let bytes = [0, rng.random_range(1..20_000), rng.random_range(200_000..400_000)][rng.random_range(0..3)];
     (bytes, rng.random_range(0..4))
 }
 
-fn stores(
+pub(super) fn stores(
     (bytes, lag): (usize, u32),
     databases: &[Arc<dyn DatabaseSnapshot>],
     range: KeyGroupRange,

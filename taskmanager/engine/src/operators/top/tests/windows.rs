@@ -75,7 +75,9 @@ pub(super) fn spec(top: &TopSpec) -> OperatorSpec {
 }
 
 pub(super) fn top(rng: &mut StdRng) -> TopSpec {
-    let window = [TopWindow::Same, TopWindow::Tumbling { size_ms: SIZE_MS, offset_ms: 0 }][rng.random_range(0..2)].clone();
+    let window = [TopWindow::Same, TopWindow::Tumbling { size_ms: SIZE_MS, offset_ms: 0, time: WindowTime::default() }]
+        [rng.random_range(0..2)]
+    .clone();
     TopSpec {
         keys: if rng.random_bool(0.8) { vec!["k".into()] } else { Vec::new() },
         order: vec![by("n", LogicalType::Int64, rng.random())],
@@ -91,10 +93,16 @@ pub(super) fn top(rng: &mut StdRng) -> TopSpec {
 }
 
 pub(super) fn steps(rng: &mut StdRng, time: &mut i64, next: &mut i64) -> Vec<Step> {
+    let count = rng.random_range(1..12);
+    steps_of_keys(rng, time, next, (4, count))
+}
+
+/// So many steps, of so many keys.
+pub(super) fn steps_of_keys(rng: &mut StdRng, time: &mut i64, next: &mut i64, (keys, count): (i64, usize)) -> Vec<Step> {
     let row = |rng: &mut StdRng, time: i64, next: &mut i64| {
         *next += 1;
         let value = rng.random_bool(0.9).then(|| rng.random_range(0..5));
-        Row { key: rng.random_range(0..4), time: time + rng.random_range(-15..25), value, id: *next }
+        Row { key: rng.random_range(0..keys), time: time + rng.random_range(-15..25), value, id: *next }
     };
     let step = |rng: &mut StdRng, time: &mut i64, next: &mut i64| match rng.random_bool(0.3) {
         true => {
@@ -103,7 +111,7 @@ pub(super) fn steps(rng: &mut StdRng, time: &mut i64, next: &mut i64) -> Vec<Ste
         }
         false => Step::Rows((0..rng.random_range(1..20)).map(|_| row(rng, *time, next)).collect()),
     };
-    (0..rng.random_range(1..12)).map(|_| step(rng, time, next)).collect()
+    (0..count).map(|_| step(rng, time, next)).collect()
 }
 
 /// What windows that fire give, and the ids of late rows: every window is a list.
@@ -145,28 +153,69 @@ pub(super) fn expected(top: &TopSpec, steps: &[Step]) -> (Vec<Given>, Vec<i64>) 
 }
 
 pub(super) struct WindowRig {
-    operator: Box<dyn Operator>,
-    metrics: Arc<crate::metrics::NodeMetrics>,
-    given: Vec<Given>,
-    late: Vec<i64>,
+    pub(super) operator: Box<dyn Operator>,
+    pub(super) metrics: Arc<crate::metrics::NodeMetrics>,
+    pub(super) given: Vec<Given>,
+    pub(super) late: Vec<i64>,
+    /// Most bytes that were held.
+    pub(super) peak_bytes: u64,
+    size_ms: i64,
 }
 
 impl WindowRig {
     pub(super) fn new(top: &TopSpec, restored: Vec<RestoredState>, key_groups: KeyGroupRange) -> Self {
+        Self::before(top, restored, key_groups, None)
+    }
+
+    /// In front of a store, or none.
+    pub(super) fn before(
+        top: &TopSpec,
+        restored: Vec<RestoredState>,
+        key_groups: KeyGroupRange,
+        cold: Option<Arc<dyn ColdStores>>,
+    ) -> Self {
         let mut operator = build(&spec(top), top).expect("the plan is good");
-        let context = OperatorContext { key_groups, max_parallelism: MAX_PARALLELISM, ..crate::testing::context("best", 7) };
+        let context =
+            OperatorContext { key_groups, max_parallelism: MAX_PARALLELISM, cold, ..crate::testing::context("best", 7) };
         operator.open(&context, restored).expect("it opens");
-        Self { operator, metrics: context.metrics, given: Vec::new(), late: Vec::new() }
+        let size_ms = match &top.window {
+            Some(TopWindow::Tumbling { size_ms, .. }) => *size_ms,
+            _ => SIZE_MS,
+        };
+        Self { operator, metrics: context.metrics, given: Vec::new(), late: Vec::new(), peak_bytes: 0, size_ms }
     }
 
     pub(super) fn run(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
-                Step::Rows(rows) => self.operator.process(0, batch(rows)).expect("rows are taken in"),
+                Step::Rows(rows) => {
+                    self.be_ready();
+                    self.operator.process(0, batch(rows)).expect("rows are taken in");
+                }
                 Step::Advance(to) => drop(self.operator.advance(Watermark(*to)).expect("time goes on")),
             }
             self.drain();
         }
+    }
+
+    /// Waits until there is room.
+    pub(super) fn be_ready(&mut self) {
+        let mut asked = 0;
+        while !self.operator.is_ready().expect("the store has no errors") {
+            self.operator.background().expect("the store has no errors");
+            asked += 1;
+            assert!(asked < 1_000, "there is no room, and nothing makes any");
+        }
+    }
+
+    /// Sends what is left of a snapshot.
+    pub(super) fn settle(&mut self) {
+        while self.operator.background().expect("the store has no errors") {}
+    }
+
+    /// Bytes that are held.
+    pub(super) fn bytes(&self) -> u64 {
+        self.metrics.state_bytes.load(Ordering::Relaxed)
     }
 
     pub(super) fn process(&mut self, batch: RecordBatch) {
@@ -179,18 +228,22 @@ impl WindowRig {
         self.given.len()
     }
 
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         let number = |batch: &RecordBatch, at: usize, row: usize| {
             cast(batch.column(at), &DataType::Int64).expect("a number").as_primitive::<Int64Type>().value(row)
         };
-        while let Some(batch) = self.operator.poll().expect("output is polled") {
+        loop {
+            self.be_ready();
+            let Some(batch) = self.operator.poll().expect("output is polled") else { break };
+            self.peak_bytes = self.peak_bytes.max(self.bytes());
             assert!((1..=7).contains(&batch.num_rows()));
             for row in 0..batch.num_rows() {
                 let [key, id, place, start, end, time] = [0, 1, 2, 3, 4, 5].map(|at| number(&batch, at, row));
-                assert_eq!((end, time), (start + SIZE_MS, start + SIZE_MS - 1));
+                assert_eq!((end, time), (start + self.size_ms, start + self.size_ms - 1));
                 self.given.push((key, place, start, id));
             }
         }
+        self.peak_bytes = self.peak_bytes.max(self.bytes());
         while let Some((_, batch)) = self.operator.poll_side().expect("late rows are polled") {
             self.late.extend((0..batch.num_rows()).map(|row| number(&batch, 0, row)));
         }
