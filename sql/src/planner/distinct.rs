@@ -123,7 +123,6 @@ impl Planner<'_> {
     pub(super) fn warn_of_heap(&mut self, node: &TransformNode, spec: &AggregateSpec, distinct: &[String]) {
         let in_sets = matches!(spec.window, WindowSpec::Session { .. } | WindowSpec::Count { .. });
         let what = match &spec.window {
-            _ if !spec.counted().is_empty() => "min or max over a changelog keeps its groups and values",
             _ if in_sets && !distinct.is_empty() => "DISTINCT in sessions and windows of rows keeps these and its values",
             WindowSpec::Session { .. } if spec.firing.is_some() => {
                 "a session window with early or late results keeps its sessions"

@@ -15,6 +15,7 @@ use levada_state::bits::Bits;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StatePart;
 
+use super::group_table::GroupTable;
 use super::panes::OpenPanes;
 use super::shape::Shape;
 use crate::error::EngineError;
@@ -27,7 +28,7 @@ const READ_ROWS: usize = 8192;
 /// The counts of one column's values.
 #[derive(Debug)]
 pub(super) struct Counted {
-    shape: Shape,
+    shape: Arc<Shape>,
     panes: OpenPanes,
     ids: Vec<u32>,
     walk: Walk,
@@ -36,8 +37,12 @@ pub(super) struct Counted {
 impl Counted {
     /// Without values.
     pub(super) fn new(spec: &OperatorSpec, counted: &CountedValues) -> Result<Self, EngineError> {
-        let shape = Shape::of_values(spec, counted)?;
-        Ok(Self { shape, panes: OpenPanes::default(), ids: Vec::new(), walk: Walk::default() })
+        Ok(Self::of(Arc::new(Shape::of_values(spec, counted)?)))
+    }
+
+    /// Without values of this shape.
+    pub(super) fn of(shape: Arc<Shape>) -> Self {
+        Self { shape, panes: OpenPanes::default(), ids: Vec::new(), walk: Walk::default() }
     }
 
     /// Takes what was restored of its state out of `restored`.
@@ -73,12 +78,8 @@ impl Counted {
         turned.clear();
         let keys = self.shape.keys(batch);
         for (window, split) in self.shape.split_at(batch, now)?.into_iter().filter(|(window, _)| !is_over(*window)) {
-            let mut rows = split.numbers(batch.num_rows());
-            if let Some(nulls) = keys.last().and_then(|value| value.nulls()) {
-                rows.retain(|row| nulls.is_valid(*row as usize));
-            }
-            if !rows.is_empty() {
-                self.count_rows(window, &keys, &rows, comes, turned)?;
+            if let Some(values) = RowValues::of(&self.shape, &keys, split.numbers(batch.num_rows()))? {
+                self.count_rows(window, &values, comes, turned)?;
             }
         }
         Ok(())
@@ -87,23 +88,14 @@ impl Counted {
     fn count_rows(
         &mut self,
         window: Window,
-        keys: &[ArrayRef],
-        rows: &[u32],
+        RowValues { keys, rows }: &RowValues,
         comes: Option<&[bool]>,
         turned: &mut Vec<u32>,
     ) -> Result<(), EngineError> {
         let Self { shape, panes, ids, walk } = self;
-        match rows.len() == keys[0].len() {
-            true => panes.intern(shape, window, keys, rows.len(), ids)?,
-            false => {
-                let places = UInt32Array::from(rows.to_vec());
-                let keys = keys.iter().map(|column| take(column, &places, None)).collect::<Result<Vec<_>, _>>();
-                panes.intern(shape, window, &keys.map_err(|source| shape.kernel(source))?, rows.len(), ids)?
-            }
-        };
+        panes.intern(shape, window, keys, rows.len(), ids)?;
         let groups = panes.made_groups(shape, window)?;
-        let before = groups.read_call(0, Rows::Ids(ids));
-        walk.go(ids, before.as_primitive::<Int64Type>().values(), groups.len(), |at| {
+        walk.go(ids, groups, |at| {
             let row = rows[at];
             (row, comes.is_none_or(|comes| comes[row as usize]))
         });
@@ -163,28 +155,56 @@ impl Counted {
     }
 }
 
+/// Rows that have a value, with their keys and values.
+pub(super) struct RowValues {
+    /// Columns of the keys, and behind them the value.
+    pub(super) keys: Vec<ArrayRef>,
+    pub(super) rows: Vec<u32>,
+}
+
+impl RowValues {
+    /// Those of these rows that have a value, if some do; `keys` are the columns of all rows.
+    pub(super) fn of(shape: &Shape, keys: &[ArrayRef], mut rows: Vec<u32>) -> Result<Option<Self>, EngineError> {
+        if let Some(nulls) = keys.last().and_then(|value| value.nulls()) {
+            rows.retain(|row| nulls.is_valid(*row as usize));
+        }
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        if rows.len() == keys[0].len() {
+            return Ok(Some(Self { keys: keys.to_vec(), rows }));
+        }
+        let places = UInt32Array::from(rows.clone());
+        let keys = keys.iter().map(|column| take(column, &places, None)).collect::<Result<Vec<_>, _>>();
+        Ok(Some(Self { keys: keys.map_err(|source| shape.kernel(source))?, rows }))
+    }
+}
+
 /// A walk over the rows of a batch; vectors that are filled anew each time.
 #[derive(Debug, Default)]
-struct Walk {
+pub(super) struct Walk {
     /// By entry: its count so far, where this batch has it.
     latest: Vec<i64>,
     /// Entries that this batch has; all zero between two batches.
     seen: Bits,
     /// The same, in order of first appearance.
-    changed: Vec<u32>,
+    pub(super) changed: Vec<u32>,
     /// Rows with which a value turned.
-    turned: Vec<u32>,
+    pub(super) turned: Vec<u32>,
     /// Entries that no row has any more.
-    gone: Vec<u32>,
+    pub(super) gone: Vec<u32>,
 }
 
 impl Walk {
-    /// Walks over the entries of the rows, `before` having their counts before the batch; `row` gives a row's number and whether it
+    /// Walks over the entries of the rows, `table` having their counts before the batch; `row` gives a row's number and whether it
     /// comes.
-    fn go(&mut self, ids: &[u32], before: &[i64], entries: usize, row: impl Fn(usize) -> (u32, bool)) {
+    pub(super) fn go(&mut self, ids: &[u32], table: &GroupTable, row: impl Fn(usize) -> (u32, bool)) {
+        let before = table.read_call(0, Rows::Ids(ids));
+        let before = before.as_primitive::<Int64Type>().values();
         self.changed.clear();
         self.gone.clear();
-        self.latest.resize(entries.max(self.latest.len()), 0);
+        self.turned.clear();
+        self.latest.resize(table.len().max(self.latest.len()), 0);
         for (at, id) in ids.iter().enumerate() {
             let count = &mut self.latest[*id as usize];
             if self.seen.set(*id) {
@@ -207,12 +227,12 @@ impl Walk {
     }
 
     /// Bytes held.
-    fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.latest.capacity() * size_of::<i64>() + self.seen.memory_bytes()
     }
 
     /// The counts of the changed entries.
-    fn counts(&self) -> ArrayRef {
+    pub(super) fn counts(&self) -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(self.changed.iter().map(|id| self.latest[*id as usize])))
     }
 }

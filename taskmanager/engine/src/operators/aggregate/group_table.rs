@@ -35,6 +35,11 @@ impl GroupTable {
         self.index.live()
     }
 
+    /// Whether there is one group, without key.
+    pub(super) fn is_one(&self) -> bool {
+        self.index.is_unit()
+    }
+
     /// The groups that are there, where some were removed.
     pub(super) fn standing(&self) -> Option<Bits> {
         self.gone.rows().next()?;

@@ -18,6 +18,7 @@ mod restore;
 mod running;
 mod sessions;
 mod shape;
+mod shown;
 mod slices;
 mod updating;
 mod value_sets;
@@ -72,23 +73,23 @@ pub fn build(
     })
 }
 
-/// Whether the state is in the aggregation's store as it is, where it has one: sessions are there twice. What stands in the order of
-/// values, or is told apart in sets, is on the heap.
+/// Whether the state is in the aggregation's store as it is, where it has one: sessions are there twice. What is told apart in sets is
+/// on the heap.
 pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
-    ["panes", "slices", "aggregate", "groups"].contains(&state)
-        && aggregate.state_name() == Some(state)
-        && aggregate.counted().is_empty()
+    let is_own = ["panes", "slices", "aggregate", "groups"].contains(&state) && aggregate.state_name() == Some(state);
+    let is_counted = aggregate.takes_changes && aggregate.counted().iter().any(|counted| counted.state == state);
+    (is_own || is_counted) && aggregate.distinct.is_empty()
 }
 
-/// Whether the aggregation is on the heap: what stands in the order of values or is told apart in sets, sessions that are given more
-/// than once, and windows of rows that overlap.
+/// Whether the aggregation is on the heap: what is told apart in sets, sessions that are given more than once, and windows of rows that
+/// overlap.
 pub(super) fn stands_on_heap(aggregate: &AggregateSpec) -> bool {
     let by_window = match &aggregate.window {
         WindowSpec::Session { .. } => aggregate.firing.is_some(),
         WindowSpec::Count { size, slide } => slide < size,
         _ => false,
     };
-    by_window || !aggregate.counted().is_empty()
+    by_window || !aggregate.distinct.is_empty()
 }
 
 #[cfg(test)]

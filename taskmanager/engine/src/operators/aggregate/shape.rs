@@ -181,6 +181,11 @@ impl Shape {
         })
     }
 
+    /// The clause of the operator, for messages.
+    pub(super) fn clause(&self) -> &str {
+        &self.clause
+    }
+
     /// What rows of a batch are of which window; all are of one where there are no windows.
     ///
     /// Errors: `Invariant` where their windows cannot be read.

@@ -15,7 +15,7 @@ use levada_state::key_index::KeyIndex;
 
 use super::shape::Shape;
 use crate::error::EngineError;
-use crate::operators::rows::{ByKey, KeyedRowStore, NO_ROW, RowHeap, RowLists, StoredRows};
+use crate::operators::rows::{HeapsByKey, KeyedRowStore, NO_ROW, RowHeap, RowLists, StoredRows};
 use crate::operators::window::Window;
 use windows::KeysByWindow;
 

@@ -1,9 +1,12 @@
-//! The least and the greatest value of each group, of a column whose values are counted.
+//! The least and the greatest value of each group, of a column whose values are counted; on the heap.
 //!
 //! Invariant: a value is in the order of its group exactly as long as its count is above zero; the order is not in snapshots, but
 //! made of the counts.
 
+use std::sync::Arc;
+
 use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::keys::normalise_key_column;
@@ -11,9 +14,34 @@ use levada_common::plan::{CountedValues, OperatorSpec};
 use levada_state::snapshot::StatePart;
 
 use super::super::counted::Counted;
+use super::super::shape::Shape;
 use super::order::Order;
 use crate::error::EngineError;
 use crate::operator::{OperatorContext, RestoredState};
+
+/// A column whose values are counted.
+#[derive(Debug, Clone)]
+pub(super) struct ExtremesShape {
+    pub(super) counted: Arc<Shape>,
+    data_type: DataType,
+}
+
+impl ExtremesShape {
+    /// Errors: `Invariant` where the plan names a column that there is not, or whose values have no order.
+    pub(super) fn new(spec: &OperatorSpec, counted: &CountedValues) -> Result<Self, EngineError> {
+        let data_type = spec.input.column(&counted.value).map(|column| column.ty.to_arrow());
+        let data_type = data_type.filter(|data_type| Order::new(data_type).is_some()).ok_or_else(|| EngineError::Invariant {
+            uid: spec.uid.clone(),
+            message: format!("the values of column \"{}\" have no order", counted.value),
+        })?;
+        Ok(Self { counted: Arc::new(Shape::of_values(spec, counted)?), data_type })
+    }
+
+    /// Without values.
+    pub(super) fn order(&self) -> Order {
+        Order::new(&self.data_type).expect("it was made of a type that has an order")
+    }
+}
 
 /// The values of one column, counted and in order.
 #[derive(Debug)]
@@ -25,19 +53,15 @@ pub(super) struct Extremes {
 
 impl Extremes {
     /// Without values.
-    pub(super) fn new(spec: &OperatorSpec, counted: &CountedValues) -> Result<Self, EngineError> {
-        let column = spec.input.column(&counted.value);
-        let order = column.and_then(|column| Order::new(&column.ty.to_arrow())).ok_or_else(|| EngineError::Invariant {
-            uid: spec.uid.clone(),
-            message: format!("the values of column \"{}\" have no order", counted.value),
-        })?;
-        Ok(Self { counted: Counted::new(spec, counted)?, order, turned: Vec::new() })
+    pub(super) fn new(shape: &ExtremesShape) -> Self {
+        Self { counted: Counted::of(Arc::clone(&shape.counted)), order: shape.order(), turned: Vec::new() }
     }
 
     /// Takes what was restored of its state out of `restored`; `put_in_order` follows.
+    ///
+    /// Contract: there is no store.
     pub(super) fn open(&mut self, context: &OperatorContext, restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
-        // The order has all values, so nothing would leave memory.
-        self.counted.open(&OperatorContext { cold: None, ..context.clone() }, restored)
+        self.counted.open(context, restored)
     }
 
     /// Orders the values that were restored; `find` gives the groups of keys.

@@ -6,8 +6,6 @@ use arrow::datatypes::Int64Type;
 use arrow::error::ArrowError;
 use levada_common::plan::{AggregateFunction, AggregateSpec};
 
-use super::extremes::Extremes;
-
 /// Where a call's result comes from.
 #[derive(Debug)]
 enum Source {
@@ -47,8 +45,8 @@ impl Results {
         Ok(Self { sources: aggregate.calls.iter().map(found).collect::<Result<_, String>>()? })
     }
 
-    /// The results of these groups, of which `kept` has what is kept.
-    pub(super) fn read(&self, kept: &[ArrayRef], extremes: &[Extremes], ids: &[u32]) -> Result<Vec<ArrayRef>, ArrowError> {
+    /// The results of some groups, of which `kept` has what is kept; `end` gives the least or the greatest of a counted column.
+    pub(super) fn read(&self, kept: &[ArrayRef], end: impl Fn(usize, bool) -> ArrayRef) -> Result<Vec<ArrayRef>, ArrowError> {
         let read = |source: &Source| match source {
             Source::Kept { call, values: None } => Ok(ArrayRef::clone(&kept[*call])),
             Source::Kept { call, values: Some(values) } => {
@@ -59,7 +57,7 @@ impl Results {
                 let none: BooleanArray = counts.values().iter().map(|count| Some(*count <= 0)).collect();
                 nullif(&kept[*call], &none)
             }
-            Source::End { column, is_greatest } => Ok(extremes[*column].ends(ids, *is_greatest)),
+            Source::End { column, is_greatest } => Ok(end(*column, *is_greatest)),
         };
         self.sources.iter().map(read).collect()
     }

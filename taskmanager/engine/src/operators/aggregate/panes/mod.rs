@@ -20,7 +20,6 @@ mod stored_rows;
 mod warm;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::{concat_batches, take};
@@ -33,6 +32,7 @@ use levada_state::snapshot::{Contents, StatePart, pieces};
 
 use super::group_table::GroupTable;
 use super::shape::Shape;
+use super::shown::Shown;
 use crate::aggregate::Groups;
 use crate::error::EngineError;
 use crate::operator::OperatorContext;
@@ -48,6 +48,7 @@ pub(super) use emission::Emission;
 pub(super) use firing::Firing;
 pub(super) use pane::Pane;
 pub(super) use ranges::{MergedRows, Ranges};
+pub(super) use store::change_of;
 pub(super) use stored_rows::StoredRows;
 
 /// Groups that the cursor of a snapshot saves between two batches, about a quarter of a millisecond.
@@ -74,8 +75,7 @@ pub(super) struct OpenPanes {
     memory_bytes: usize,
     /// What is charged of the memory of all heap states; none in front of a store, which has a share of its own.
     share: Option<HeapShare>,
-    /// Groups and bytes that the node's counters have of these panes.
-    shown: (usize, usize),
+    shown: Shown,
     /// Bytes that whoever makes windows of the panes holds beside them.
     beside_bytes: usize,
     scratch: Vec<u32>,
@@ -368,10 +368,7 @@ impl OpenPanes {
     /// Errors: `OverBudget`.
     pub(super) fn count(&mut self, shape: &Shape, context: &OperatorContext) -> Result<(), EngineError> {
         let bytes = self.held_bytes();
-        // The counters of a node add up: it may have several states.
-        let (now, shown) = ((self.groups, bytes), std::mem::replace(&mut self.shown, (self.groups, bytes)));
-        context.metrics.state_keys.fetch_add((now.0 as u64).wrapping_sub(shown.0 as u64), Ordering::Relaxed);
-        context.metrics.state_bytes.fetch_add((now.1 as u64).wrapping_sub(shown.1 as u64), Ordering::Relaxed);
+        self.shown.show(&context.metrics, (self.groups, bytes));
         if let Some(store) = &self.store {
             context.metrics.set_store(store.behind.write_back.metrics());
         }

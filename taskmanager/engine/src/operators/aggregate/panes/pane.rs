@@ -43,6 +43,56 @@ impl Pane {
         Self { window, groups, frozen, stored: None, counted: (0, 0) }
     }
 
+    /// An empty pane of the whole stream in front of a store, whose owner says which groups leave memory.
+    pub(in super::super) fn before_store(shape: &Shape) -> Self {
+        Self { stored: Some(Stored::default()), ..Self::new(Window::WHOLE, GroupTable::new(shape)) }
+    }
+
+    /// Groups were made.
+    pub(in super::super) fn resize(&mut self) {
+        self.frozen.resize(self.groups.len());
+    }
+
+    /// Whether a store has this group, or will have it once what is being saved was sent.
+    pub(in super::super) fn is_stored(&self, id: u32) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.sent.get(id))
+    }
+
+    /// Whether a store has this group otherwise, or not at all.
+    pub(in super::super) fn is_changed(&self, id: u32) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.dirty.get(id))
+    }
+
+    /// These groups are as a store has them.
+    pub(in super::super) fn mark_stored(&mut self, ids: &[u32]) {
+        if let Some(stored) = &mut self.stored {
+            stored.sent.set_all(ids, self.groups.len());
+        }
+    }
+
+    /// A group leaves memory, or is nothing that a store knows of.
+    ///
+    /// Contract: nothing of it is to be saved.
+    pub(in super::super) fn remove(&mut self, id: u32) {
+        if let Some(stored) = &mut self.stored {
+            stored.dirty.clear(id);
+            stored.sent.clear(id);
+        }
+        self.groups.remove(&[id]);
+    }
+
+    /// The saved rows of the next groups that a running snapshot has still to save, at most `rows_max`; `None` where there is none.
+    pub(in super::super) fn next_piece(&mut self, shape: &Shape, rows_max: usize, scratch: &mut Vec<u32>) -> Option<RecordBatch> {
+        scratch.clear();
+        self.frozen.take_next(rows_max, scratch);
+        (!scratch.is_empty()).then(|| self.piece(shape, scratch))
+    }
+
+    /// Whether a running snapshot may have groups to save still.
+    pub(in super::super) fn is_saving(&self) -> bool {
+        self.frozen.is_running()
+    }
+
     /// Whether a store may have groups of the window that the pane does not.
     pub(in super::super) fn has_more(&self) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.has_more)
@@ -55,7 +105,7 @@ impl Pane {
 
     /// These groups have changed, or will at once.
     #[inline]
-    pub(super) fn mark_changed(&mut self, ids: &[u32]) {
+    pub(in super::super) fn mark_changed(&mut self, ids: &[u32]) {
         if let Some(stored) = &mut self.stored {
             stored.dirty.set_all(ids, self.groups.len());
         }
@@ -63,7 +113,7 @@ impl Pane {
 
     /// Begins a snapshot: of all groups, or where there is a store of those that it has otherwise; those that were being sent and
     /// have not left are among them.
-    pub(super) fn freeze(&mut self) {
+    pub(in super::super) fn freeze(&mut self) {
         match &mut self.stored {
             None => match self.groups.standing() {
                 None => self.frozen.freeze(),
@@ -79,7 +129,7 @@ impl Pane {
     }
 
     /// The saved rows of those of these groups that a running snapshot must save before they change.
-    pub(super) fn unsaved(&mut self, shape: &Shape, ids: &[u32], scratch: &mut Vec<u32>) -> Option<RecordBatch> {
+    pub(in super::super) fn unsaved(&mut self, shape: &Shape, ids: &[u32], scratch: &mut Vec<u32>) -> Option<RecordBatch> {
         if !self.frozen.is_running() {
             return None;
         }
@@ -94,7 +144,7 @@ impl Pane {
     }
 
     /// Bytes held.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(in super::super) fn memory_bytes(&self) -> usize {
         let stored = self.stored.as_ref().map_or(0, |stored| stored.dirty.memory_bytes() + stored.sent.memory_bytes());
         size_of::<Self>() + self.groups.memory_bytes() + self.frozen.memory_bytes() + stored
     }

@@ -104,11 +104,7 @@ impl PaneStore {
 
     /// Sends groups as they are now; those that are gone are deleted.
     pub(super) fn upsert(&mut self, shape: &Shape, piece: RecordBatch) -> Result<(), EngineError> {
-        let change = match shape.rows_column {
-            None => Change { deletes: None, upserts: Some(piece) },
-            Some(column) => without_gone(shape, column, piece)?,
-        };
-        self.behind.change(self.state, change)
+        self.behind.change(self.state, change_of(shape, piece)?)
     }
 
     /// What was sent between generations, of groups that memory does not have, has to be written before anything is looked for: until
@@ -139,6 +135,14 @@ impl PaneStore {
             self.written_back = None;
         }
         self.behind.is_ready(held_bytes)
+    }
+}
+
+/// Groups as they are now; those that are gone are deleted.
+pub(in super::super) fn change_of(shape: &Shape, piece: RecordBatch) -> Result<Change, EngineError> {
+    match shape.rows_column {
+        None => Ok(Change { deletes: None, upserts: Some(piece) }),
+        Some(column) => without_gone(shape, column, piece),
     }
 }
 

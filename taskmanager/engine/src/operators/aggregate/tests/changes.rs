@@ -294,79 +294,146 @@ proptest! {
     }
 }
 
+/// Where a state is: on the heap, or behind an overlay of so many bytes in a store that is so lazy.
+type Place = Option<(usize, u32)>;
+
+fn place() -> impl Strategy<Value = Place> {
+    prop_oneof![1 => Just(None), 4 => memory().prop_map(Some)]
+}
+
+fn stores(place: Place, databases: &Databases, range: KeyGroupRange) -> Option<Arc<dyn ColdStores>> {
+    place.map(|(bytes, lag)| {
+        let stores = MemoryColdStores::new(MAX_PARALLELISM, lag, OverlayBudget::new(bytes));
+        Arc::new(stores.restored(databases.clone(), range)) as Arc<dyn ColdStores>
+    })
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
     #[test]
     fn in_front_of_a_store_changes_add_up_and_are_restored(
         before in changes(),
         between in changes(),
         after in changes(),
-        memory in (memory(), memory()),
+        places in (place(), place()),
         full in any::<bool>(),
+        keyed in prop_oneof![1 => Just(false), 4 => Just(true)],
+        extremes in any::<bool>(),
         parallelism in 1u32..4,
-        as_rows in any::<bool>(),
+        (as_rows, is_overtaken) in any::<(bool, bool)>(),
     ) {
-        let (aggregate, calls) = without_extremes(full);
-        let stores = |memory: (usize, u32), databases: &Databases, range| -> Option<Arc<dyn ColdStores>> {
-            let stores = MemoryColdStores::new(MAX_PARALLELISM, memory.1, OverlayBudget::new(memory.0));
-            Some(Arc::new(stores.restored(databases.clone(), range)))
+        let (mut aggregate, calls) = if extremes { (aggregate(full), 11) } else { without_extremes(full) };
+        aggregate.keys.retain(|_| keyed);
+        let wanted = |table: &BTreeMap<u8, Row>| match keyed {
+            true => cut(aggregated(table, true), calls),
+            false => cut(aggregated(table, false).into_iter().map(|row| format!(",{row}")).collect(), calls),
+        };
+        let given = |standing: &BTreeMap<String, String>| -> BTreeSet<String> {
+            standing.values().map(|row| if keyed { row.clone() } else { format!(",{row}") }).collect()
         };
         let everything = KeyGroupRange::all(MAX_PARALLELISM);
-        let mut rig = rig_before(&aggregate, stores(memory.0, &Vec::new(), everything), Vec::new(), everything);
+        let mut rig = rig_before(&aggregate, stores(places.0, &Vec::new(), everything), Vec::new(), everything);
         let (mut table, mut standing) = (BTreeMap::new(), BTreeMap::new());
-        for batch in &before {
+        for (at, batch) in before.iter().enumerate() {
             let rows = apply(&mut table, batch);
-            step(&mut rig, &rows, &mut standing, full, true);
+            step(&mut rig, &rows, &mut standing, full, keyed);
             rig.background();
-            prop_assert_eq!(standing.values().cloned().collect::<BTreeSet<_>>(), cut(aggregated(&table, true), calls));
+            prop_assert_eq!(given(&standing), wanted(&table));
+            if at % 5 == 3 {
+                // One that is given up leaves what was sent of it.
+                drop(rig.barrier(at as u64 + 10));
+                rig.give_up(at as u64 + 10);
+            }
         }
-        let (in_databases, _) = split_parts(rig.barrier(1));
+        if is_overtaken {
+            drop(rig.barrier(1));
+        }
+        let (in_databases, pieces) = split_parts(rig.barrier(2));
         let (mut other, mut disturbed) = (table.clone(), standing.clone());
         for batch in &between {
             let rows = apply(&mut other, batch);
-            step(&mut rig, &rows, &mut disturbed, full, true);
+            step(&mut rig, &rows, &mut disturbed, full, keyed);
+            prop_assert_eq!(given(&disturbed), wanted(&other));
             rig.background();
         }
+        let mut states = store(pieces, || rig.background());
         while rig.background() {}
-        let (mut databases, mut states) = (Databases::new(), Vec::new());
-        match as_rows {
-            true => states = store(in_databases.into_iter().map(|(meta, database)| as_part(meta, database)).collect(), || false),
-            false => databases.extend(in_databases.into_iter().map(|(_, database)| database)),
+        let mut databases = Databases::new();
+        match as_rows || places.1.is_none() {
+            true => states.extend(store(in_databases.into_iter().map(|(meta, part)| as_part(meta, part)).collect(), || false)),
+            // All states are in one.
+            false => databases.extend(in_databases.into_iter().map(|(_, database)| database).take(1)),
         }
+        let parallelism = if keyed { parallelism } else { 1 };
         let ranges: Vec<KeyGroupRange> =
             (0..parallelism).map(|subtask| KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM)).collect();
-        let rig = |range: &KeyGroupRange| rig_before(&aggregate, stores(memory.1, &databases, *range), states.clone(), *range);
+        let rig = |range: &KeyGroupRange| {
+            rig_before(&aggregate, stores(places.1, &databases, *range), states.clone(), *range)
+        };
         let mut rigs: Vec<Rig> = ranges.iter().map(rig).collect();
         for batch in &after {
             let rows = apply(&mut table, batch);
             for (rig, range) in rigs.iter_mut().zip(&ranges) {
-                step(rig, &in_range(&rows, *range), &mut standing, full, true);
+                let rows = if keyed { in_range(&rows, *range) } else { rows.clone() };
+                step(rig, &rows, &mut standing, full, keyed);
                 rig.background();
             }
-            prop_assert_eq!(standing.values().cloned().collect::<BTreeSet<_>>(), cut(aggregated(&table, true), calls));
+            prop_assert_eq!(given(&standing), wanted(&table));
         }
     }
 }
 
-/// Groups that go leave the store too, and their memory.
+/// Groups that go leave the store too, with all that was known of their values, and their memory.
 #[test]
 fn groups_that_come_and_go_take_no_more_than_their_share() {
-    let (aggregate, _) = without_extremes(false);
-    let share = 256 << 10;
+    for (aggregate, states) in [(without_extremes(false).0, 1), (aggregate(false), 5)] {
+        let share = 512 << 10;
+        let stores = MemoryColdStores::new(MAX_PARALLELISM, 1, OverlayBudget::new(share));
+        let mut rig = rig_before(&aggregate, Some(Arc::new(stores)), Vec::new(), KeyGroupRange::all(MAX_PARALLELISM));
+        let row = |n: i64| (Some(n), Some(n % 7), Some(format!("text {n}")));
+        for round in 0..60 {
+            let rows = |kind| (round * 1000..(round + 1) * 1000).map(|n| (kind, row(n))).collect::<Vec<Signed>>();
+            rig.process_batch(batch(&rows(RowKind::Insert)));
+            rig.process_batch(batch(&rows(RowKind::Delete)));
+            rig.background();
+            let bytes = rig.metrics.state_bytes.load(std::sync::atomic::Ordering::Relaxed);
+            assert!(bytes <= 3 * share as u64, "{bytes} in round {round}");
+        }
+        let (databases, _) = split_parts(rig.barrier(1));
+        while rig.background() {}
+        assert_eq!(databases.len(), states);
+        for (meta, database) in databases {
+            let found = database.rows(&meta.name, &mut |rows| panic!("{} rows of {} are left", rows.num_rows(), meta.name));
+            found.expect("it was completed");
+        }
+    }
+}
+
+/// The values of many groups are far more than memory holds, and the next best one is known all the same.
+#[test]
+fn values_are_more_than_memory_holds() {
+    let aggregate = aggregate(false);
+    let share = 1 << 20;
     let stores = MemoryColdStores::new(MAX_PARALLELISM, 1, OverlayBudget::new(share));
     let mut rig = rig_before(&aggregate, Some(Arc::new(stores)), Vec::new(), KeyGroupRange::all(MAX_PARALLELISM));
-    let row = |n: i64| (Some(n), Some(n % 7), None);
-    for round in 0..60 {
-        let rows = |kind| (round * 1000..(round + 1) * 1000).map(|n| (kind, row(n))).collect::<Vec<Signed>>();
-        rig.process_batch(batch(&rows(RowKind::Insert)));
-        rig.process_batch(batch(&rows(RowKind::Delete)));
+    let row = |key: i64, n: i64| (Some(key), Some(n), Some(format!("a text of some length {n}")));
+    for key in 0..1_000 {
+        rig.process_batch(batch(&(0..50).map(|n| (RowKind::Insert, row(key, n))).collect::<Vec<Signed>>()));
         rig.background();
-        let bytes = rig.metrics.state_bytes.load(std::sync::atomic::Ordering::Relaxed);
-        assert!(bytes <= 2 * share as u64, "{bytes} in round {round}");
     }
-    let (databases, _) = split_parts(rig.barrier(1));
-    while rig.background() {}
-    let found = databases[0].1.rows("groups", &mut |rows| panic!("{} groups are left", rows.num_rows()));
-    found.expect("it was completed");
+    let bytes = rig.metrics.state_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(bytes <= 2 * share as u64, "{bytes}");
+    rig.out.clear();
+    for key in (0..1_000).step_by(37) {
+        rig.process_batch(batch(&[(RowKind::Delete, row(key, 49)), (RowKind::Delete, row(key, 0))]));
+        let out = rig.take_rows();
+        // Where they are many the values of a row's key come in before the next row.
+        let last = out.last().expect("the group has changed");
+        assert!(last.starts_with(&format!("2,{key},48,48,1176,")) && last.contains(",1,48,"), "{out:?}");
+    }
+    let hits = rig.metrics.store().expect("it has a store").hits;
+    assert!(hits > 1_000, "{hits} entries came in");
 }
 
 #[test]

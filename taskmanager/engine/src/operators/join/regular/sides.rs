@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
+use arrow::error::ArrowError;
 use levada_state::key_index::KeyIndex;
 
 use super::super::shape::Shape;
 use super::side::Standing;
 use crate::error::EngineError;
-use crate::operators::rows::{ByKey, HeapParts, Held, KeyedRowStore, Taken};
+use crate::operators::rows::{HeapParts, HeapsByKey, Held, KeyedRowStore, Taken};
 
 /// Both sides.
 pub(super) struct Sides {
@@ -61,9 +62,13 @@ impl Sides {
     }
 }
 
-impl ByKey for Sides {
+impl HeapsByKey for Sides {
     fn index(&mut self) -> &mut KeyIndex {
         &mut self.index
+    }
+
+    fn known_keys(&self) -> &KeyIndex {
+        &self.index
     }
 
     fn resize(&mut self) {
@@ -93,7 +98,11 @@ impl ByKey for Sides {
         self.sides.iter_mut().for_each(|side| side.forget_rows(key));
     }
 
-    fn held(&self) -> Held {
+    fn kernel(&self, source: ArrowError) -> EngineError {
+        self.shape.kernel(source)
+    }
+
+    fn held_bytes(&self) -> Held {
         let (keys, live) = (self.index.len(), self.index.live());
         let idle_keys = self.index.memory_bytes() / keys.max(1) * (keys - live);
         let idle: usize = self.sides.iter().map(|side| side.idle_bytes(live)).sum();

@@ -25,6 +25,7 @@ impl KeyedRowStore {
         let held_bytes = self.held_bytes(rows);
         let due = self.behind.due(held_bytes)?;
         if self.behind.write_back.phase() == Phase::Idle {
+            rows.forget_written();
             self.drop_emptied(rows);
         }
         match due {
@@ -44,7 +45,7 @@ impl KeyedRowStore {
 
     /// Whether the store has something otherwise; of keys that are gone already, it may be rows alone.
     fn has_changed(&self, rows: &mut impl ByKey) -> bool {
-        self.dirty.count() > 0 || (0..rows.heaps()).any(|at| rows.heap(at).stored.has_gone())
+        self.dirty.count() > 0 || rows.has_gone()
     }
 
     /// Bytes that count: what is free for rows and keys to come does for a quarter of the share at most, or it would leave nothing
@@ -73,19 +74,19 @@ impl KeyedRowStore {
     /// Forgets keys without rows of which everything is written: nothing is lost with them.
     fn drop_emptied(&mut self, rows: &mut impl ByKey) {
         for key in std::mem::take(&mut self.leaving).rows() {
-            if self.live.get(key) && !self.dirty.get(key) && !rows.has_rows(key) {
+            if self.live.get(key) && !self.dirty.get(key) && !rows.has_entries(key) {
                 self.drop_key(rows, key);
             }
         }
     }
 
     pub(super) fn drop_key(&mut self, rows: &mut impl ByKey, key: u32) {
-        if rows.index().is_unit() {
+        if rows.has_one_key() {
             return;
         }
         self.live.clear(key);
         self.used.clear(key);
-        rows.index().remove(key);
+        rows.forget_key(key);
     }
 
     /// Lets keys go until there is room for some batches or enough were looked at. Answers whether many more are clean, and go when
@@ -94,10 +95,10 @@ impl KeyedRowStore {
     /// Contract: nothing is being sent or written.
     pub(super) fn evict(&mut self, rows: &mut impl ByKey) -> bool {
         let target_bytes = self.behind.write_back.target_bytes();
-        let looks = LOOKS_MAX.min(rows.index().len() * 2);
+        let looks = LOOKS_MAX.min(rows.key_count() * 2);
         let (mut looked, mut spared) = (0, 0);
         while looked < looks && self.held_bytes(rows) > target_bytes {
-            let now = LOOKS_AT_ONCE.max(rows.index().len() / LOOKS_PART).min(looks - looked);
+            let now = LOOKS_AT_ONCE.max(rows.key_count() / LOOKS_PART).min(looks - looked);
             looked += now;
             spared += (0..now).filter(|_| self.look_at_next_key(rows)).count();
         }
@@ -107,20 +108,20 @@ impl KeyedRowStore {
     /// Lets the next key go if it is clean and was not used since it was looked at last. Answers whether it is clean and stays because
     /// it was used.
     fn look_at_next_key(&mut self, rows: &mut impl ByKey) -> bool {
-        let (key, len) = (self.hand, rows.index().len());
+        let (key, len) = (self.hand, rows.key_count());
         self.hand = if key as usize + 1 >= len { 0 } else { key + 1 };
         let was_used = self.used.take(key);
-        if !self.live.get(key) || self.dirty.get(key) || rows.index().is_unit() {
+        if !self.live.get(key) || self.dirty.get(key) || rows.has_one_key() {
             return false;
         }
         if was_used {
             return true;
         }
-        if rows.has_rows(key) {
+        if rows.has_entries(key) {
             self.is_whole = false;
             // The view that is read would bring rows back that went.
             self.warming = None;
-            rows.forget_rows(key);
+            rows.forget_entries(key);
         }
         self.drop_key(rows, key);
         false

@@ -1,91 +1,101 @@
-//! Rows by key in front of a store: heaps whose rows leave memory key by key, all rows of a key or none.
+//! What is kept by key in front of a store: it leaves memory key by key, all entries of a key or none.
 //!
 //! So a key that memory has is never looked for, and the keys of a batch that it does not have are found by one sorted read of each
-//! heap's state. A row of the store is an entry below its key, by a number that it keeps. Must never know what a column means, nor
-//! what becomes of rows.
+//! state. Must never know what an entry is: rows of heaps (`heaps.rs`), or whatever else its owner keeps by key.
 
 mod evict;
+mod heaps;
+mod held;
 mod saving;
 mod store;
 mod table;
 mod warm;
 mod windows;
 
-use arrow::array::{ArrayRef, BooleanArray};
-use levada_state::key_index::KeyIndex;
+use arrow::array::ArrayRef;
+use arrow::record_batch::RecordBatch;
+use levada_state::cold::{Addresses, Change, ColdStateId, Loaded};
+use levada_state::snapshot::StateMeta;
 
 use super::{Marks, RowHeap};
 use crate::error::EngineError;
 
+pub(in crate::operators) use heaps::{HeapParts, HeapsByKey, Taken};
+pub(in crate::operators) use held::{EntryBytes, Held};
 pub(in crate::operators) use store::KeyedRowStore;
 pub(in crate::operators) use table::{EntryPlaces, StoredRows};
 
-/// Heaps of rows that share their keys, as a store sees them.
+/// States that share their keys, as a store sees them.
 ///
-/// Contract: what `StoredRows` says of who tells it what.
+/// Contract: the store is told which keys are used and which may change, before they do. An entry that is being sent and changes, or
+/// goes, is sent first as it was.
 pub(in crate::operators) trait ByKey {
-    /// The keys.
-    fn index(&mut self) -> &mut KeyIndex;
+    /// Whether the key has no column, so that there is one.
+    fn has_one_key(&self) -> bool;
 
-    /// Keys were made: makes room for them.
-    fn resize(&mut self);
+    /// Number of keys that were made.
+    fn key_count(&self) -> usize;
 
-    /// Number of heaps.
-    fn heaps(&self) -> usize;
+    /// Appends the number of each row's key, `ABSENT` where memory does not have it.
+    fn find_keys(&mut self, columns: &[ArrayRef], rows: usize, ids: &mut Vec<u32>);
 
-    /// One of the heaps.
+    /// Appends the number of each row's key; keys that are not there are made, without entries. Without columns one number may do for
+    /// all rows.
+    fn make_keys(&mut self, columns: &[ArrayRef], rows: usize, ids: &mut Vec<u32>);
+
+    /// Forgets a key without entries.
+    fn forget_key(&mut self, key: u32);
+
+    /// Number of states.
+    fn states(&self) -> usize;
+
+    /// One of the states.
     ///
-    /// Contract: its state was opened.
-    fn heap(&mut self, at: usize) -> HeapParts<'_>;
+    /// Contract: it was opened.
+    fn state(&mut self, at: usize) -> (ColdStateId, &StateMeta);
 
-    /// Puts rows that the store has into a heap; those whose time to live is over are left out.
-    fn take_in(&mut self, at: usize, taken: Taken) -> Result<(), EngineError>;
+    /// Where the entries of these keys are in a state.
+    fn addresses(&mut self, at: usize, keys: &[ArrayRef], rows: usize) -> Addresses;
 
-    /// Whether the key has rows.
-    fn has_rows(&self, key: u32) -> bool;
+    /// The key's columns of entries of a state.
+    fn key_columns(&mut self, at: usize, entries: &RecordBatch) -> Vec<ArrayRef>;
 
-    /// Takes all rows of a key out of memory; the store has them.
-    fn forget_rows(&mut self, key: u32);
+    /// Puts what the store has of a state into memory. Answers whether the store has to hear of something by that.
+    fn take_found(&mut self, at: usize, found: Found<'_>) -> Result<bool, EngineError>;
+
+    /// Whether the key has entries.
+    fn has_entries(&self, key: u32) -> bool;
+
+    /// Takes all entries of a key out of memory; the store has them.
+    fn forget_entries(&mut self, key: u32);
+
+    /// Everything that was sent is written: forgets entries that are gone and stood for that only.
+    fn forget_written(&mut self) {}
+
+    /// Whether entries are gone of which the store has not heard, though nothing is left of their keys.
+    fn has_gone(&mut self) -> bool {
+        false
+    }
+
+    /// Begins a generation of what has changed, with what is left of one that is being sent.
+    fn freeze(&mut self) -> Result<(), EngineError>;
+
+    /// Takes the next of what is being sent of a state, about `rows_max` rows, with the number of its rows.
+    fn next_change(&mut self, at: usize, rows_max: usize) -> Result<Option<(usize, Change)>, EngineError>;
+
+    /// Whether everything of a state was sent.
+    fn is_sent(&mut self, at: usize) -> bool;
 
     /// What all of it holds.
     fn held(&self) -> Held;
-
-    /// Gives those of these keys back that have no rows; a store takes care of that by itself.
-    fn forget_emptied(&mut self, mut emptied: Vec<u32>, store: Option<&mut KeyedRowStore>) {
-        if let Some(store) = store {
-            return store.note_emptied(emptied);
-        }
-        emptied.sort_unstable();
-        emptied.dedup();
-        for key in emptied {
-            if !self.has_rows(key) {
-                self.index().remove(key);
-            }
-        }
-    }
 }
 
-/// A heap, and what the store has of it.
-pub(in crate::operators) struct HeapParts<'a> {
-    pub(in crate::operators) stored: &'a mut StoredRows,
-    pub(in crate::operators) heap: &'a RowHeap,
-    /// Marks that are saved with its rows.
-    pub(in crate::operators) marks: Option<&'a Marks>,
-}
-
-/// Rows out of a store.
-pub(in crate::operators) struct Taken {
-    /// Of each: its key.
-    pub(in crate::operators) keys: Vec<u32>,
-    /// The columns of the heap; none where the store does not have it.
-    pub(in crate::operators) columns: Vec<Option<ArrayRef>>,
-    /// Their marks, where they are saved.
-    pub(in crate::operators) marks: Option<BooleanArray>,
-}
-
-/// Bytes held, and those among them that are free for rows and keys to come.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::operators) struct Held {
-    pub(in crate::operators) bytes: usize,
-    pub(in crate::operators) idle_bytes: usize,
+/// What a store has of some keys.
+pub(in crate::operators) struct Found<'a> {
+    /// The columns of the keys that were looked for.
+    pub(in crate::operators) keys: &'a [ArrayRef],
+    /// Their numbers.
+    pub(in crate::operators) ids: &'a [u32],
+    /// Their entries, by place among these.
+    pub(in crate::operators) loaded: &'a Loaded,
 }

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use levada_common::ids::CheckpointId;
-use levada_state::cold::Phase;
+use levada_state::cold::{Change, ColdStateId, Phase};
 use levada_state::snapshot::{Contents, StatePart};
 
-use super::{ByKey, HeapParts, KeyedRowStore};
+use super::{ByKey, KeyedRowStore};
 use crate::error::EngineError;
 
 /// Rows that are sent after a batch while memory is short.
@@ -19,7 +19,7 @@ const SENT_ROWS: usize = 16_384;
 const BACKGROUND_ROWS: usize = 2048;
 
 impl KeyedRowStore {
-    /// The synchronous part of a snapshot: a part for each heap. One that is still being sent is sent whole first.
+    /// The synchronous part of a snapshot: a part for each state. One that is still being sent is sent whole first.
     pub(in crate::operators) fn snapshot(
         &mut self,
         rows: &mut impl ByKey,
@@ -32,10 +32,9 @@ impl KeyedRowStore {
         self.checkpoint = Some(checkpoint);
         self.freeze(rows)?;
         self.send(rows, BACKGROUND_ROWS)?;
-        let heaps = 0..rows.heaps();
-        let part =
-            |at| StatePart { meta: rows.heap(at).stored.meta.clone(), contents: Contents::Database(Arc::clone(&database)) };
-        Ok(heaps.map(part).collect())
+        let states = 0..rows.states();
+        let part = |at| StatePart { meta: rows.state(at).1.clone(), contents: Contents::Database(Arc::clone(&database)) };
+        Ok(states.map(part).collect())
     }
 
     /// Gives the snapshot of this checkpoint up, if it is being sent; what changed is sent all the same.
@@ -69,6 +68,24 @@ impl KeyedRowStore {
         if self.behind.takes_more()? { self.send(rows, SENT_ROWS) } else { Ok(()) }
     }
 
+    /// Sends an entry that is being sent, as it was, before it changes.
+    pub(in crate::operators) fn send_now(&mut self, state: ColdStateId, change: Change) -> Result<(), EngineError> {
+        self.behind.change(state, change)
+    }
+
+    /// Sends what has changed, waits until it is written, and lets keys go until there is room: only before rows come.
+    pub(in crate::operators) fn settle(&mut self, rows: &mut impl ByKey) -> Result<(), EngineError> {
+        if !self.is_short(rows) {
+            return Ok(());
+        }
+        self.begin_generation(rows)?;
+        while self.is_sending() {
+            self.send(rows, SENT_ROWS)?;
+        }
+        self.behind.wait()?;
+        self.make_room(rows)
+    }
+
     pub(super) fn is_sending(&self) -> bool {
         matches!(self.behind.write_back.phase(), Phase::Sending { .. })
     }
@@ -77,26 +94,21 @@ impl KeyedRowStore {
         self.dirty.clear_all();
         self.leaving.unite(&self.emptied);
         self.emptied.clear_all();
-        for at in 0..rows.heaps() {
-            let HeapParts { stored, heap, marks } = rows.heap(at);
-            stored.freeze(heap, marks).map_err(|source| self.kernel(source))?;
-        }
-        Ok(())
+        rows.freeze()
     }
 
     /// Sends about so many rows of what is being sent.
     pub(super) fn send(&mut self, rows: &mut impl ByKey, rows_max: usize) -> Result<(), EngineError> {
         let mut sent = 0;
-        for at in 0..rows.heaps() {
-            let stored = rows.heap(at).stored;
+        for at in 0..rows.states() {
             while sent < rows_max
-                && let Some((count, change)) = stored.next_change().map_err(|source| self.kernel(source))?
+                && let Some((count, change)) = rows.next_change(at, rows_max - sent)?
             {
                 sent += count;
-                self.behind.change(stored.state, change)?;
+                self.send_now(rows.state(at).0, change)?;
             }
         }
-        if (0..rows.heaps()).all(|at| rows.heap(at).stored.is_sent()) {
+        if (0..rows.states()).all(|at| rows.is_sent(at)) {
             self.checkpoint = None;
             self.behind.end_generation();
         }

@@ -7,14 +7,15 @@ use arrow::compute::take;
 use arrow::error::ArrowError;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::StateSchema;
 use levada_state::bits::Bits;
-use levada_state::cold::{ColdError, ColdExpiry, ColdMetrics, ColdStores, Phase};
+use levada_state::cold::{ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStores, Phase};
 use levada_state::key_index::ABSENT;
 use levada_state::snapshot::StateMeta;
 
 use super::warm::Warming;
 use super::windows::stored_schema;
-use super::{ByKey, EntryPlaces, StoredRows};
+use super::{ByKey, EntryPlaces, Found, StoredRows};
 use crate::error::EngineError;
 use crate::operators::behind::{Behind, failed};
 
@@ -80,6 +81,26 @@ impl KeyedRowStore {
         })
     }
 
+    /// Opens a state that is laid out by this schema, with what was restored in it; what has no stamp and needs one stands since
+    /// `since_ms`.
+    pub(in crate::operators) fn open_state(
+        &mut self,
+        name: &str,
+        schema: &Arc<StateSchema>,
+        since_ms: i64,
+    ) -> Result<ColdStateId, EngineError> {
+        let store = self.behind.write_back.store();
+        let opened = store.open_state(name, schema, since_ms);
+        let opened = opened.and_then(|state| Ok((state, store.namespaces(state, self.key_groups)?)));
+        let (state, namespaces) = opened.map_err(|source| failed(&self.uid, source))?;
+        if !namespaces.is_empty() {
+            self.is_whole = false;
+            // Keys of windows are over before it would be worth while.
+            self.warming = (!schema.windowed).then(Warming::default);
+        }
+        Ok(state)
+    }
+
     /// Opens the state of a heap whose columns have these places, with what was restored in it; what has no stamp and needs one
     /// stands since `since_ms`.
     pub(in crate::operators) fn open_rows(
@@ -88,19 +109,9 @@ impl KeyedRowStore {
         places: EntryPlaces,
         since_ms: i64,
     ) -> Result<StoredRows, EngineError> {
-        let store = self.behind.write_back.store();
-        let is_windowed = places.window.is_some();
-        let schema = if is_windowed { stored_schema(&meta.schema) } else { Arc::clone(&meta.schema) };
-        let opened = store.open_state(&meta.name, &schema, since_ms).and_then(|state| {
-            let namespaces = store.namespaces(state, self.key_groups)?;
-            Ok((state, Arc::clone(store.layout(state).columns()), namespaces))
-        });
-        let (state, schema, namespaces) = opened.map_err(|source| failed(&self.uid, source))?;
-        if !namespaces.is_empty() {
-            self.is_whole = false;
-            // Keys of windows are over before it would be worth while.
-            self.warming = (!is_windowed).then(Warming::default);
-        }
+        let schema = if places.window.is_some() { stored_schema(&meta.schema) } else { Arc::clone(&meta.schema) };
+        let state = self.open_state(&meta.name, &schema, since_ms)?;
+        let schema = self.columns(state);
         Ok(StoredRows::new(state, meta.clone(), schema, places))
     }
 
@@ -117,7 +128,7 @@ impl KeyedRowStore {
         }
         let mut ids = std::mem::take(&mut self.ids);
         ids.clear();
-        rows.index().find(keys, count, &mut ids);
+        rows.find_keys(keys, count, &mut ids);
         let absent: Vec<u32> = (0..).zip(&ids).filter(|(_, id)| **id == ABSENT).map(|(row, _)| row).collect();
         self.ids = ids;
         let room = self.behind.write_back.share_bytes() / LOADED_PART;
@@ -138,9 +149,7 @@ impl KeyedRowStore {
     /// Brings in keys of which some are not in memory. Answers how many bytes came in.
     fn load_absent(&mut self, rows: &mut impl ByKey, columns: &[ArrayRef], count: usize) -> Result<usize, EngineError> {
         let mut ids = Vec::with_capacity(count);
-        rows.index().intern(columns, count, &mut ids);
-        rows.index().drain_reused(&mut Vec::new());
-        rows.resize();
+        rows.make_keys(columns, count, &mut ids);
         let (mut firsts, mut distinct) = (Vec::new(), Vec::new());
         for (row, id) in (0..).zip(ids) {
             if self.live.set(id) {
@@ -153,22 +162,19 @@ impl KeyedRowStore {
         }
         let keys = self.some(columns, firsts)?;
         let mut bytes = 0;
-        for at in 0..rows.heaps() {
-            let stored = rows.heap(at).stored;
-            let loaded = self.behind.load(stored.state, &stored.addresses(&keys, distinct.len()))?;
+        for at in 0..rows.states() {
+            let (state, addresses) = (rows.state(at).0, rows.addresses(at, &keys, distinct.len()));
+            let loaded = self.behind.load(state, &addresses)?;
             if loaded.positions.is_empty() {
                 continue;
             }
             bytes += loaded.rows.get_array_memory_size();
-            let taken = stored.taken(&keys, &distinct, &loaded);
-            rows.take_in(at, taken.map_err(|source| self.kernel(source))?)?;
-            if rows.heap(at).stored.has_gone() {
-                // Two rows had one unique key, since one of them had expired by another clock: the store has to hear of it.
+            if rows.take_found(at, Found { keys: &keys, ids: &distinct, loaded: &loaded })? {
                 distinct.iter().for_each(|key| self.dirty.set_one(*key));
             }
         }
         let keys = distinct.len();
-        distinct.retain(|key| !rows.has_rows(*key));
+        distinct.retain(|key| !rows.has_entries(*key));
         if let Some(bytes) = bytes.checked_div(keys - distinct.len()) {
             self.key_bytes = (3 * self.key_bytes + bytes) / 4;
         }
@@ -209,8 +215,8 @@ impl KeyedRowStore {
         if self.behind.write_back.phase() != Phase::Idle {
             return;
         }
-        for at in 0..rows.heaps() {
-            let state = rows.heap(at).stored.state;
+        for at in 0..rows.states() {
+            let state = rows.state(at).0;
             self.behind.write_back.store().expire(state, ColdExpiry { expired_until_ms });
         }
     }

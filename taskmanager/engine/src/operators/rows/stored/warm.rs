@@ -17,8 +17,8 @@ const ROWS_AT_ONCE: usize = 512;
 /// How far the visit is.
 #[derive(Default)]
 pub(super) struct Warming {
-    /// The heap whose state is visited.
-    heap: usize,
+    /// The state that is visited.
+    state: usize,
     scan: Option<Scan>,
     /// What was read and not looked at.
     left: Option<RecordBatch>,
@@ -26,7 +26,7 @@ pub(super) struct Warming {
 
 impl std::fmt::Debug for Warming {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Warming").field("heap", &self.heap).finish_non_exhaustive()
+        f.debug_struct("Warming").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
@@ -34,12 +34,12 @@ impl KeyedRowStore {
     /// Brings in the keys of some further rows; answers whether more may be left.
     pub(super) fn warm(&mut self, rows: &mut impl ByKey) -> Result<bool, EngineError> {
         let Some(mut warming) = self.warming.take().filter(|_| !self.is_short(rows)) else { return Ok(false) };
-        if warming.heap == rows.heaps() {
+        if warming.state == rows.states() {
             self.is_whole = true;
             return Ok(false);
         }
         if warming.scan.is_none() {
-            let state = rows.heap(warming.heap).stored.state;
+            let state = rows.state(warming.state).0;
             warming.scan = Some(self.behind.scan(state, Scope { groups: self.key_groups, within: Within::Any })?);
         }
         let batch = match warming.left.take() {
@@ -49,11 +49,11 @@ impl KeyedRowStore {
         match batch {
             Some(batch) => {
                 let now = batch.num_rows().min(ROWS_AT_ONCE);
-                let keys = rows.heap(warming.heap).stored.key_columns(&batch.slice(0, now));
+                let keys = rows.key_columns(warming.state, &batch.slice(0, now));
                 let now = self.load(rows, &keys, now)?;
                 warming.left = (now < batch.num_rows()).then(|| batch.slice(now, batch.num_rows() - now));
             }
-            None => warming = Warming { heap: warming.heap + 1, ..Warming::default() },
+            None => warming = Warming { state: warming.state + 1, ..Warming::default() },
         }
         self.warming = Some(warming);
         Ok(true)

@@ -6,7 +6,7 @@ use arrow::record_batch::RecordBatch;
 use levada_common::state_schema::StateSchema;
 use levada_state::cold::{Change, Scan, Scope, Within};
 
-use super::{ByKey, KeyedRowStore, StoredRows};
+use super::{HeapsByKey, KeyedRowStore, StoredRows};
 use crate::error::EngineError;
 use crate::operators::window::Window;
 
@@ -19,7 +19,7 @@ impl KeyedRowStore {
 
     /// Begins to visit what the store has of a window, in the order of its keys: rows of keys that memory has are among it. What is
     /// visited may be deleted on the way, so what is being sent is sent first: it has these rows.
-    pub(in crate::operators) fn visit(&mut self, rows: &mut impl ByKey, window: Window) -> Result<Scan, EngineError> {
+    pub(in crate::operators) fn visit(&mut self, rows: &mut impl HeapsByKey, window: Window) -> Result<Scan, EngineError> {
         if self.is_sending() {
             self.send(rows, usize::MAX)?;
         }
@@ -33,7 +33,7 @@ impl KeyedRowStore {
     }
 
     /// Deletes rows that were visited, none of a key that memory has.
-    pub(in crate::operators) fn delete(&mut self, rows: &mut impl ByKey, visited: &RecordBatch) -> Result<(), EngineError> {
+    pub(in crate::operators) fn delete(&mut self, rows: &mut impl HeapsByKey, visited: &RecordBatch) -> Result<(), EngineError> {
         if visited.num_rows() == 0 {
             return Ok(());
         }
@@ -45,26 +45,13 @@ impl KeyedRowStore {
 
     /// Forgets those of these keys that have no rows any more, at once: their window is over. That their rows are gone is sent with
     /// the next generation.
-    pub(in crate::operators) fn forget_over(&mut self, rows: &mut impl ByKey, over: Vec<u32>) {
+    pub(in crate::operators) fn forget_over(&mut self, rows: &mut impl HeapsByKey, over: Vec<u32>) {
         for key in over {
             if self.live.get(key) && !rows.has_rows(key) {
                 [&mut self.dirty, &mut self.emptied, &mut self.leaving].into_iter().for_each(|bits| bits.clear(key));
                 self.drop_key(rows, key);
             }
         }
-    }
-
-    /// Sends everything, waits until it is written, and lets keys go where memory is short: only before rows come.
-    pub(in crate::operators) fn settle(&mut self, rows: &mut impl ByKey) -> Result<(), EngineError> {
-        if !self.is_short(rows) {
-            return Ok(());
-        }
-        self.begin_generation(rows)?;
-        self.send(rows, usize::MAX)?;
-        self.behind.wait()?;
-        self.behind.write_back.look().map_err(|source| self.failed(source))?;
-        self.evict(rows);
-        Ok(())
     }
 }
 

@@ -4,13 +4,14 @@
 
 use arrow::array::ArrayRef;
 use arrow::compute::filter;
+use arrow::error::ArrowError;
 use levada_state::key_index::KeyIndex;
 use levada_state::row_codec::STAMP_UNKNOWN;
 
 use super::super::shape::Shape;
 use super::Best;
 use crate::error::EngineError;
-use crate::operators::rows::{ByKey, HeapParts, Held, KeyedRowStore, NO_ROW, Sweep, Taken};
+use crate::operators::rows::{HeapParts, HeapsByKey, Held, KeyedRowStore, NO_ROW, Sweep, Taken};
 use crate::operators::window::Window;
 
 /// The best rows of a top-N, as a store sees them.
@@ -53,9 +54,13 @@ impl Best {
     }
 }
 
-impl ByKey for BestOf<'_> {
+impl HeapsByKey for BestOf<'_> {
     fn index(&mut self) -> &mut KeyIndex {
         &mut self.best.index
+    }
+
+    fn known_keys(&self) -> &KeyIndex {
+        &self.best.index
     }
 
     fn resize(&mut self) {
@@ -132,7 +137,11 @@ impl ByKey for BestOf<'_> {
         }
     }
 
-    fn held(&self) -> Held {
+    fn kernel(&self, source: ArrowError) -> EngineError {
+        self.shape.kernel(source)
+    }
+
+    fn held_bytes(&self) -> Held {
         let Best { index, heap, lists, .. } = &*self.best;
         let (keys, live) = (index.len(), index.live());
         let idle_keys = index.memory_bytes() / keys.max(1) * (keys - live);
