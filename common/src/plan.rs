@@ -386,6 +386,17 @@ impl AggregateSpec {
             ..StateSchema::default()
         }
     }
+
+    /// How a store lays that state out: chunks of rows, of which a key has several where windows overlap, lie below it by their place.
+    pub fn stored_schema(&self, input: &StreamSchema) -> StateSchema {
+        let mut schema = self.state_schema(input);
+        if matches!(self.window, WindowSpec::Count { size, slide } if slide < size) {
+            let [chunk, _] = WindowSpec::count_state_columns();
+            let (map_key, values) = schema.values.into_iter().partition(|column| *column == chunk);
+            schema = StateSchema { shape: StateShape::Map, map_key, values, ..schema };
+        }
+        schema
+    }
 }
 
 /// Which half of a two-phase aggregation an operator is.

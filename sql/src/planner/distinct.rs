@@ -127,7 +127,6 @@ impl Planner<'_> {
             WindowSpec::Session { .. } if spec.firing.is_some() => {
                 "a session window with early or late results keeps its sessions"
             }
-            WindowSpec::Count { size, slide } if slide < size => "a count window that overlaps others keeps its rows' results",
             _ => return,
         };
         let end = "on the heap and writes them whole at each checkpoint, also with state backend rocksdb";

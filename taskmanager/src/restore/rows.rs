@@ -15,8 +15,9 @@ use levada_common::fault::Failure;
 use levada_common::ids::TaskId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{BackendKind, OperatorSpec};
+use levada_common::state_schema::StateSchema;
 use levada_common::storage::LocalFile;
-use levada_engine::operators::{keeps_in_store, stands_in_panes};
+use levada_engine::operators::{keeps_in_store, stands_in_panes, stored_schema};
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::cold::ColdError;
 use levada_state::format::{DecodeError, Layout, TRAILER_BYTES, WantedRows, footer_range};
@@ -63,7 +64,10 @@ impl Restorer {
                 continue;
             }
             let (uid, name) = (state.uid.clone(), state.name.clone());
-            let entries = blocking(move || put(state, file, range, &databases)).await?;
+            let mut owners = operators.iter().filter(|operator| has(operator, &state));
+            let schema = owners.find_map(|operator| stored_schema(operator, &state.name));
+            let schema = schema.map_or_else(|| Arc::clone(&state.schema), Arc::new);
+            let entries = blocking(move || put(state, &schema, file, range, &databases)).await?;
             let took_ms = started.elapsed().as_millis() as u64;
             tracing::info!(operator = %uid, state = name, bytes, entries, took_ms, "a state was put into a database");
         }
@@ -104,16 +108,17 @@ fn has(operator: &OperatorSpec, state: &RestoreState) -> bool {
     operator.uid == state.uid && operator.state_names().contains(&state.name)
 }
 
-/// Puts the rows of a verified file that belong to these groups into the operator's database.
+/// Puts the rows of a verified file that belong to these groups into the operator's database, where they are laid out by this schema.
 fn put(
     state: RestoreState,
+    schema: &Arc<StateSchema>,
     file: LocalFile,
     (groups, max_parallelism): (KeyGroupRange, u32),
     databases: &TaskDatabases,
 ) -> Result<u64, Failure> {
-    let (uid, name, schema) = (state.uid.clone(), state.name.clone(), Arc::clone(&state.schema));
+    let (uid, name) = (state.uid.clone(), state.name.clone());
     let mut rows = FileRows::open(state, file, groups, max_parallelism)?;
-    databases.put_rows(&uid, &name, &schema, || rows.next_batch())
+    databases.put_rows(&uid, &name, schema, || rows.next_batch())
 }
 
 /// Keeps them for the operator, with the key groups that they have now.

@@ -157,7 +157,7 @@ impl Database {
             return Err(self.open_error(Arc::new(std::io::Error::other(reason))));
         }
         let family = match &had {
-            Some(had) if had.schema.ttl.reads_as(schema.ttl) => had.family.clone(),
+            Some(had) if had.schema.ttl.reads_as(schema.ttl) && had.has_places_of(schema) => had.family.clone(),
             Some(had) => self.add_family(&format!("{}+", had.family))?,
             None => self.add_family(name)?,
         };

@@ -41,6 +41,11 @@ pub struct DescribedState {
 }
 
 impl DescribedState {
+    /// Whether its entries lie below their keys by as many columns as those of this schema do.
+    pub fn has_places_of(&self, schema: &StateSchema) -> bool {
+        self.schema.map_key.len() == schema.map_key.len()
+    }
+
     /// Whether the entry with this value has expired.
     #[inline]
     pub fn has_expired(&self, value: &[u8]) -> bool {

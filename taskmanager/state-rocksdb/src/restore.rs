@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_state::cold::{ColdError, RowLayout};
-use levada_state::row_codec::{RowReader, to_open};
+use levada_state::row_codec::{LayoutError, RowBytes, RowReader, to_open};
 use levada_state::snapshot::VisitRows;
 use rocksdb::{ColumnFamilyDescriptor, DBCompressionType};
 
@@ -22,6 +23,9 @@ use crate::options::{self, long_read};
 use crate::rows::Sorting;
 use crate::shared::Rocksdb;
 use crate::tables::Tables;
+
+/// All key groups.
+const EVERYTHING: KeyGroupRange = KeyGroupRange { start: 0, end: u16::MAX };
 
 /// A database of a snapshot, only read.
 pub struct ReadDatabase {
@@ -248,22 +252,66 @@ fn encode_anew(
     failure.map_or_else(|| rows.finish(), Err)
 }
 
-/// Moves the entries of a state that begins or ceases to expire, or does so by another clock, into its new family.
+/// Moves the entries of a state that begins or ceases to expire, or does so by another clock, or of which a key has several from now
+/// on, or one, into its new family.
 ///
-/// Errors: `Read`, `Write`.
+/// Errors: `Read`, `Write`, `Entry`; `Layout` where a key has several entries and may have one.
 pub fn rewrite_family(database: &Database, had: &DescribedState, family: &Family, touched_at_ms: i64) -> Result<(), ColdError> {
-    let everything = KeyGroupRange { start: 0, end: u16::MAX };
+    let copied = match had.has_places_of(family.layout.schema()) {
+        true => restamp(database, had, family, touched_at_ms)?,
+        false => place_anew(database, had, family)?,
+    };
+    let expires = family.layout.schema().ttl.is_some();
+    tracing::info!(operator = %database.uid, state = had.name, entries = copied, expires, "a state was rewritten");
+    database.drop_family(&had.family)
+}
+
+fn restamp(database: &Database, had: &DescribedState, family: &Family, touched_at_ms: i64) -> Result<u64, ColdError> {
     let wanted = family.layout.schema().ttl;
     let fail = |error: rocksdb::Error| database.read_error(&had.name, Arc::new(error));
-    let copied = copy_bytes(database, family, &mut |visit| {
+    copy_bytes(database, family, &mut |visit| {
         let mut converted = Vec::new();
-        each_entry(&database.db, had, everything, &fail, &mut |key, value| {
+        each_entry(&database.db, had, EVERYTHING, &fail, &mut |key, value| {
             converted.clear();
             converted.extend_from_slice(value);
             RowLayout::convert_stamp(&mut converted, had.schema.ttl, wanted, touched_at_ms);
             visit(key, &converted)
         })
+    })
+}
+
+/// Entries of which other columns lie below the key: they are the same columns, in other places.
+fn place_anew(database: &Database, had: &DescribedState, family: &Family) -> Result<u64, ColdError> {
+    let fail = |error: rocksdb::Error| database.read_error(&had.name, Arc::new(error));
+    let wrong = |source| ColdError::Layout { uid: database.uid.clone(), state: had.name.clone(), source };
+    let (from, to) = (RowLayout::new(Arc::clone(&had.schema), family.layout.max_parallelism()), &family.layout);
+    let (mut reader, mut rows, mut last) = (RowReader::whole(&from), Sorting::new(database, family, EVERYTHING), None);
+    let mut put = |batch: RecordBatch| {
+        let batch = to.pick(&batch).map_err(wrong)?;
+        if !to.has_below() {
+            // Entries of a key come one after the other.
+            let mut keys = RowBytes::new();
+            to.write_keys(&to.addresses(&batch).map_err(wrong)?, &mut keys, &mut Vec::new()).map_err(wrong)?;
+            for key in keys.iter() {
+                if last.as_deref() == Some(key) {
+                    return Err(wrong(LayoutError::Several));
+                }
+                last = Some(key.to_vec());
+            }
+        }
+        rows.add(batch)
+    };
+    each_entry(&database.db, had, EVERYTHING, &fail, &mut |key, value| {
+        let pushed = reader.push(0, key, value);
+        let (uid, state, path) = (&database.uid, &had.name, database.path());
+        pushed.map_err(|source| ColdError::Entry { uid: uid.clone(), state: state.clone(), path, source })?;
+        if reader.is_full() {
+            put(reader.finish())?;
+        }
+        Ok(true)
     })?;
-    tracing::info!(operator = %database.uid, state = had.name, entries = copied, expires = wanted.is_some(), "a state was rewritten");
-    database.drop_family(&had.family)
+    if reader.rows() > 0 {
+        put(reader.finish())?;
+    }
+    rows.finish()
 }

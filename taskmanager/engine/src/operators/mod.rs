@@ -21,6 +21,7 @@ mod watermark;
 mod window;
 
 use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec, ProcessWindow};
+use levada_common::state_schema::StateSchema;
 
 use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
@@ -41,6 +42,16 @@ pub fn keeps_in_store(kind: &OperatorKind, state: &str) -> bool {
             states.any(|declared| declared.kind.is_keyed() && declared.name == state)
         }
         _ => false,
+    }
+}
+
+/// How a store of such an operator lays a state out, where that is not how the state says it of itself.
+pub fn stored_schema(operator: &OperatorSpec, state: &str) -> Option<StateSchema> {
+    match &operator.kind {
+        OperatorKind::Aggregate(aggregate) if aggregate.state_name() == Some(state) => {
+            Some(aggregate.stored_schema(&operator.input))
+        }
+        _ => None,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Operators that stand on the heap by now, though they had a database: they take what was in it as they take it from files. And rows
-//! in files whose places in a database only their operator knows.
+//! Operators that stand on the heap by now, though they had a database, or whose database is laid out otherwise: they take what was in
+//! it as they take it from files. And rows in files whose places in a database only their operator knows.
 
 use levada_common::ids::Uid;
 use levada_common::plan::{BackendKind, FiringSpec, OperatorKind, OperatorSpec, ProcessWindow, WindowSpec};
@@ -40,6 +40,12 @@ async fn assert_as_from_files(before: OperatorSpec, after: OperatorSpec, lines: 
 async fn windows_of_rows_that_begin_to_overlap() {
     let counts = |slide| with("counts", WindowSpec::Count { size: 4, slide }, |_| ());
     assert_as_from_files(counts(4), counts(2), 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_of_rows_that_cease_to_overlap() {
+    let counts = |slide| with("counts", WindowSpec::Count { size: 4, slide }, |_| ());
+    assert_as_from_files(counts(2), counts(4), 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, new_null_array};
-use arrow::datatypes::{DataType, TimestampMillisecondType};
+use arrow::datatypes::{DataType, Int64Type, TimestampMillisecondType};
 use arrow::record_batch::RecordBatch;
 use levada_common::config::RocksdbProfile;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
-use levada_common::state_schema::{Stamps, StateSchema};
+use levada_common::state_schema::{Stamps, StateSchema, StateShape};
+use levada_common::types::{Column, LogicalType};
 use levada_state::cold::contract::{self, MAX_PARALLELISM, Pair, TOUCHED_AT_MS, all_rows, compare_snapshots, states};
-use levada_state::cold::{Addresses, Change, ColdStore, ColdStores, Scope, Within};
-use levada_state::row_codec::{RowBytes, TTL_COLUMN};
+use levada_state::cold::{Addresses, Change, ColdError, ColdStore, ColdStores, Scope, Within};
+use levada_state::row_codec::{LayoutError, RowBytes, TTL_COLUMN};
 use levada_state::snapshot::DatabaseSnapshot;
 
 use crate::database::database_path;
@@ -278,6 +279,75 @@ fn a_state_begins_and_ceases_to_expire_and_changes_the_clock() {
         databases = next;
     }
     drop(databases);
+}
+
+/// A key has one entry, or several by one of their columns: the columns are the same, their places are not.
+#[test]
+fn entries_get_a_place_below_their_key_and_lose_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let column = |name: &str| Column::new(name, LogicalType::Int64, false);
+    let one = StateSchema {
+        shape: StateShape::Accumulators,
+        keys: vec![column("k")],
+        values: vec![column("sum"), column("number")],
+        ..StateSchema::default()
+    };
+    let several =
+        StateSchema { shape: StateShape::Map, map_key: vec![column("number")], values: vec![column("sum")], ..one.clone() };
+    let (one, several) = (Arc::new(one), Arc::new(several));
+    let everything = Scope { groups: all(), within: Within::Any };
+    // Columns by name: k, number, sum.
+    let read = |store: &mut dyn ColdStore, schema| -> Result<Vec<[i64; 3]>, ColdError> {
+        let state = store.open_state("chunks", schema, 0)?;
+        let mut found = Vec::new();
+        for rows in store.scan(state, everything)? {
+            let rows = rows?;
+            let of = |name| rows.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec();
+            let (keys, numbers, sums) = (of("key.k"), of("number"), of("sum"));
+            found.extend((0..keys.len()).map(|row| [keys[row], numbers[row], sums[row]]));
+        }
+        found.sort_unstable();
+        Ok(found)
+    };
+    let put = |store: &mut dyn ColdStore, schema, rows: &[[i64; 3]]| {
+        let state = store.open_state("chunks", schema, 0).unwrap();
+        let columns = Arc::clone(store.layout(state).columns());
+        let column = |at: usize| Arc::new(rows.iter().map(|row| row[at]).collect::<Int64Array>()) as ArrayRef;
+        let places = columns.fields().iter().map(|field| match field.name().as_str() {
+            "key.k" => column(0),
+            "number" => column(1),
+            _ => column(2),
+        });
+        let rows = RecordBatch::try_new(Arc::clone(&columns), places.collect()).unwrap();
+        store.change(state, Change { deletes: None, upserts: Some(rows) }).unwrap();
+        let taken = store.begin_snapshot();
+        store.complete_snapshot();
+        store.seal();
+        taken
+    };
+    let names = ["chunks".to_owned()];
+    let restored = |name: &str, taken: &dyn DatabaseSnapshot| {
+        let databases = task(&shared, name, all(), MAX_PARALLELISM);
+        let fetched = fetch(taken, &databases, 0);
+        databases.restore(&uid(), &[fetched], &names).unwrap();
+        databases
+    };
+    let rows: Vec<[i64; 3]> = (0..5_000).map(|key| [key, key % 3, 10 * key]).collect();
+    let first = task(&shared, "first", all(), MAX_PARALLELISM);
+    let mut of_first = store(&first);
+    let taken = put(of_first.as_mut(), &one, &rows);
+    let second = restored("second", taken.as_ref());
+    let mut of_second = store(&second);
+    assert_eq!(read(of_second.as_mut(), &several).unwrap(), rows);
+    let taken = put(of_second.as_mut(), &several, &rows[..1]);
+    let third = restored("third", taken.as_ref());
+    assert_eq!(read(store(&third).as_mut(), &one).unwrap(), rows);
+    // Two entries of one key cannot become one.
+    let taken = put(of_second.as_mut(), &several, &[[4_321, 7, 0]]);
+    let fourth = restored("fourth", taken.as_ref());
+    let error = read(store(&fourth).as_mut(), &one).unwrap_err();
+    assert!(matches!(error, ColdError::Layout { source: LayoutError::Several, .. }), "{error}");
 }
 
 #[test]

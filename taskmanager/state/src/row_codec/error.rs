@@ -11,6 +11,9 @@ pub enum LayoutError {
         /// What the state has.
         expected: String,
     },
+    /// Several entries where there may be one.
+    #[error("several entries belong to one key, which has one in the job; restore with the operator as it was")]
+    Several,
     /// A null where none may be.
     #[error("column \"{column}\" is null in an entry, and may not be")]
     Null {

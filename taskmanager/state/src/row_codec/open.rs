@@ -47,15 +47,31 @@ impl RowLayout {
 
 /// Entries of a store as the open format has them.
 ///
-/// Contract: the columns are those of a layout of this schema, with windows or without.
+/// Contract: the columns are those of a layout of this schema, with windows or without; those of accumulators may stand in any order,
+/// since a store may have some of them below the key.
 pub fn to_open(schema: &StateSchema, batch: &RecordBatch) -> RecordBatch {
-    if schema.shape != StateShape::Rows {
-        return batch.clone();
+    match schema.shape {
+        StateShape::Rows => {}
+        StateShape::Accumulators => return in_order(schema, batch),
+        _ => return batch.clone(),
     }
     let fields = opened(schema, batch.schema().fields().iter().cloned().collect::<Vec<_>>());
     let columns = opened(schema, batch.columns().to_vec());
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).expect("columns with their fields")
+}
+
+/// Entries with the values' columns in the order of the schema.
+fn in_order(schema: &StateSchema, batch: &RecordBatch) -> RecordBatch {
+    let (fields, first) = (batch.schema(), schema.keys.len() + usize::from(schema.windowed));
+    let found = fields.fields().iter().skip(first).map(|field| field.name());
+    if found.eq(schema.values.iter().map(|column| &column.name)) {
+        return batch.clone();
+    }
+    let place = |name: &String| fields.fields().iter().skip(first).position(|field| field.name() == name).map(|at| first + at);
+    let values: Option<Vec<usize>> = schema.values.iter().map(|column| place(&column.name)).collect();
+    let places = values.map(|values| (0..first).chain(values).collect::<Vec<_>>());
+    places.and_then(|places| batch.project(&places).ok()).unwrap_or_else(|| batch.clone())
 }
 
 /// What a file has of a store's columns. They go by place: a column of the user's may have any name.
@@ -114,6 +130,34 @@ mod tests {
                 assert_eq!(open.column_by_name(name), open_rows().column_by_name(name));
             }
         }
+    }
+
+    #[test]
+    fn accumulators_stand_in_their_order_whatever_a_store_has_below_the_key() {
+        let names = |batch: &RecordBatch| batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+        let column = |name: &str| Column::new(name, LogicalType::Int64, false);
+        let open = StateSchema {
+            shape: StateShape::Accumulators,
+            keys: vec![column("k")],
+            values: ["sum", "chunk", "rows"].map(column).into(),
+            ..StateSchema::default()
+        };
+        let stored = StateSchema {
+            shape: StateShape::Map,
+            map_key: vec![column("chunk")],
+            values: ["sum", "rows"].map(column).into(),
+            ..open.clone()
+        };
+        let (stored, open_layout) = (RowLayout::new(Arc::new(stored), 16), RowLayout::new(Arc::new(open.clone()), 16));
+        let columns = (0..4).map(|at| Arc::new(Int64Array::from(vec![at])) as ArrayRef).collect();
+        let entries = RecordBatch::try_new(Arc::clone(stored.columns()), columns).unwrap();
+        assert_eq!(names(&entries), ["key.k", "chunk", "sum", "rows"]);
+        let opened = to_open(&open, &entries);
+        assert_eq!(names(&opened), ["key.k", "sum", "chunk", "rows"]);
+        assert_eq!(opened.column(1), entries.column(2));
+        assert_eq!(stored.from_open(&opened, 0).unwrap(), entries);
+        let as_it_is = open_layout.pick(&opened).unwrap();
+        assert_eq!(to_open(&open, &as_it_is), as_it_is);
     }
 
     #[test]

@@ -73,23 +73,24 @@ pub fn build(
     })
 }
 
-/// Whether the state is in the aggregation's store as it is, where it has one: sessions are there twice. What is told apart in sets is
-/// on the heap.
+/// Whether the state is in the aggregation's store as it is, where it has one: sessions are there twice, and of windows of rows that do
+/// not overlap it is looked first whether they are those. What is told apart in sets is on the heap.
 pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
     let is_own = ["panes", "slices", "aggregate", "groups"].contains(&state) && aggregate.state_name() == Some(state);
+    let is_own = is_own || aggregate.state_name() == Some(state) && overlaps(aggregate);
     let is_counted = aggregate.takes_changes && aggregate.counted().iter().any(|counted| counted.state == state);
     (is_own || is_counted) && aggregate.distinct.is_empty()
 }
 
-/// Whether the aggregation is on the heap: what is told apart in sets, sessions that are given more than once, and windows of rows that
-/// overlap.
+/// Whether the aggregation is on the heap: what is told apart in sets, and sessions that are given more than once.
 pub(super) fn stands_on_heap(aggregate: &AggregateSpec) -> bool {
-    let by_window = match &aggregate.window {
-        WindowSpec::Session { .. } => aggregate.firing.is_some(),
-        WindowSpec::Count { size, slide } => slide < size,
-        _ => false,
-    };
-    by_window || !aggregate.distinct.is_empty()
+    let is_given_often = matches!(aggregate.window, WindowSpec::Session { .. }) && aggregate.firing.is_some();
+    is_given_often || !aggregate.distinct.is_empty()
+}
+
+/// Whether its windows are of rows, and overlap.
+fn overlaps(aggregate: &AggregateSpec) -> bool {
+    matches!(aggregate.window, WindowSpec::Count { size, slide } if slide < size)
 }
 
 #[cfg(test)]

@@ -58,6 +58,8 @@ pub(super) struct Shape {
     state_name: Option<String>,
     /// What the state holds.
     pub(super) state: Arc<StateSchema>,
+    /// How a store lays it out.
+    pub(super) stored: Arc<StateSchema>,
     /// Whether a call goes by the order in which rows come.
     pub(super) goes_by_order: bool,
     /// What makes the state smaller where memory is short.
@@ -124,6 +126,7 @@ impl Shape {
             pieces,
             state_name: aggregate.state_name().map(String::from),
             state: Arc::new(aggregate.state_schema(&spec.input)),
+            stored: Arc::new(aggregate.stored_schema(&spec.input)),
             goes_by_order: kept.calls.iter().any(goes_by_order),
             remedy: remedy(&aggregate.window),
             failure,
@@ -156,6 +159,7 @@ impl Shape {
         let key_fields = keys[..counted.keys.len()].iter().map(|key| input.field(*key));
         let value = Field::new(CountedValues::VALUE, key_types[counted.keys.len()].clone(), true);
         let is_windowed = counted.window.is_windowed();
+        let state = Arc::new(counted.state_schema(&spec.input));
         let (windows, grid) = window_source(spec, &aggregate)?;
         Ok(Self {
             uid: spec.uid.clone(),
@@ -177,7 +181,8 @@ impl Shape {
             sets: None,
             output: spec.output.to_arrow(),
             state_name: Some(counted.state.clone()),
-            state: Arc::new(counted.state_schema(&spec.input)),
+            stored: Arc::clone(&state),
+            state,
         })
     }
 
@@ -328,7 +333,7 @@ fn remedy(window: &WindowSpec) -> &'static str {
     match window {
         WindowSpec::Running | WindowSpec::Global => "use the rocksdb backend, group by fewer keys",
         WindowSpec::Session { .. } => "make the gap of the sessions shorter",
-        WindowSpec::Count { .. } => "make windows smaller, or their slide a larger part of them",
+        WindowSpec::Count { .. } => "use the rocksdb backend, make windows smaller, or their slide a larger part of them",
         _ => "use the rocksdb backend, make the windows shorter",
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
@@ -94,7 +95,7 @@ impl MemoryColdStore {
             let visited = snapshot.rows(name, &mut |rows| {
                 had = rows.column_by_name(TTL_COLUMN).map_or(Stamps::None, |_| Stamps::Unnoted);
                 let layout = RowLayout::new(Arc::new(StateSchema { ttl: had, ..schema.clone() }), self.max_parallelism);
-                layout.write(&rows, &mut keys, &mut values).expect("the restore check compared the columns");
+                layout.write(&laid_out(&layout, rows), &mut keys, &mut values).expect("the restore check compared the columns");
                 ControlFlow::Continue(())
             });
             match visited {
@@ -162,6 +163,13 @@ impl MemoryColdStore {
     fn layout_error(&self, state: ColdStateId, source: crate::row_codec::LayoutError) -> ColdError {
         ColdError::Layout { uid: self.uid.clone(), state: self.state(state).name.clone(), source }
     }
+}
+
+/// Rows with the layout's columns in its order; another layout of the same state may have had others below the key.
+fn laid_out(layout: &RowLayout, rows: RecordBatch) -> RecordBatch {
+    let had = rows.schema();
+    let names = |schema: &Schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    if names(&had) == names(layout.columns()) { rows } else { layout.pick(&rows).unwrap_or(rows) }
 }
 
 impl MemoryState {

@@ -3,6 +3,7 @@
 //! A chunk whose number is used again gets its state whole. Must never know where rows come from.
 
 mod saving;
+mod stored;
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,11 @@ use super::super::value_sets::{Owner, ValueSets};
 use super::Lengths;
 use crate::aggregate::{AggregateSet, Groups};
 use crate::error::EngineError;
+use crate::operators::rows::KeyedRowStore;
 use saving::Saving;
+use stored::StoredChunks;
+
+pub(super) use stored::ChunksOf;
 
 /// No chunk, no part.
 const NONE: u32 = u32::MAX;
@@ -84,6 +89,8 @@ pub(super) struct Chunks {
     free: Vec<u32>,
     frozen: FrozenRows,
     saving: Saving,
+    /// What the store has of the chunks, where there is one.
+    stored: Option<StoredChunks>,
     windows: VecDeque<FullWindow>,
     /// Their distinct values, by chunk, where values are told apart.
     values: Option<ValueSets>,
@@ -108,6 +115,7 @@ impl Chunks {
             free: Vec::new(),
             frozen: FrozenRows::new(),
             saving: Saving::default(),
+            stored: None,
             windows: VecDeque::new(),
             values: shape.sets.as_ref().map(ValueSets::new),
             parts: Vec::new(),
@@ -140,6 +148,7 @@ impl Chunks {
             + self.values.as_ref().map_or(0, ValueSets::memory_bytes)
             + (self.free.capacity() + self.ids.capacity() + self.part_chunks.capacity()) * size_of::<u32>()
             + self.parts.capacity() * size_of::<Part>()
+            + self.stored.as_ref().map_or(0, StoredChunks::memory_bytes)
     }
 
     /// Whether windows are full that are not out.
@@ -149,9 +158,18 @@ impl Chunks {
 
     /// Takes a batch in, in the order of its rows.
     ///
-    /// Contract: every full window is out.
-    pub(super) fn take(&mut self, shape: &Shape, batch: &RecordBatch) -> Result<(), EngineError> {
+    /// Contract: every full window is out, and everything that `store` has of the batch's keys is in memory.
+    pub(super) fn take(
+        &mut self,
+        shape: &Shape,
+        batch: &RecordBatch,
+        mut store: Option<&mut KeyedRowStore>,
+    ) -> Result<(), EngineError> {
         self.intern(&shape.keys(batch), batch.num_rows());
+        if let Some(store) = &mut store {
+            store.note_used(&self.ids, self.keys.len());
+            store.note_changed(&self.ids, self.keys.len());
+        }
         self.split();
         self.part_set.clear();
         self.part_set.resize(self.parts.len());
@@ -159,7 +177,7 @@ impl Chunks {
         self.part_set
             .take_in(Groups::Each(&self.ids), &shape.inputs(batch))
             .map_err(|overflow| shape.overflow(&overflow, &index.keys(Rows::Ids(&[parts[overflow.group].group]))))?;
-        self.place(shape)?;
+        self.place(shape, store)?;
         let Some(values) = &mut self.values else { return Ok(()) };
         let chunks: Vec<u32> = self.ids.iter().map(|part| self.part_chunks[*part as usize]).collect();
         let columns = shape.values(batch);
@@ -200,7 +218,7 @@ impl Chunks {
     }
 
     /// Puts the parts into chunks, and notes the windows that are full by it.
-    fn place(&mut self, shape: &Shape) -> Result<(), EngineError> {
+    fn place(&mut self, shape: &Shape, store: Option<&mut KeyedRowStore>) -> Result<(), EngineError> {
         let (mut opened, mut joined) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
         self.part_chunks.clear();
         for at in 0..self.parts.len() {
@@ -216,11 +234,12 @@ impl Chunks {
                 self.saving.touch(&mut self.frozen, chunk, self.chunks[chunk as usize]);
                 self.chunks[chunk as usize].rows = part.rows;
             }
+            self.stored.iter_mut().for_each(|stored| stored.changed(chunk));
             if part.rows == self.lengths.chunk_rows {
                 self.fill_window(part.group);
             }
         }
-        self.send_unsaved(shape);
+        self.send_unsaved(shape, store)?;
         self.set.resize(self.chunks.len());
         self.frozen.resize(self.chunks.len());
         let Self { set, part_set, keys, chunks, .. } = self;
@@ -243,16 +262,7 @@ impl Chunks {
     }
 
     fn append(&mut self, chunk: Chunk) -> u32 {
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.chunks[id as usize] = chunk;
-                id
-            }
-            None => {
-                self.chunks.push(chunk);
-                self.chunks.len() as u32 - 1
-            }
-        };
+        let id = self.number(chunk);
         if let Some(values) = &mut self.values {
             values.open(id, Owner { key: chunk.group, place: chunk.number });
         }
@@ -263,6 +273,20 @@ impl Chunks {
         }
         (group.newest, group.chunks) = (id, group.chunks + 1);
         id
+    }
+
+    /// The number of a chunk that is in no group's list.
+    fn number(&mut self, chunk: Chunk) -> u32 {
+        match self.free.pop() {
+            Some(id) => {
+                self.chunks[id as usize] = chunk;
+                id
+            }
+            None => {
+                self.chunks.push(chunk);
+                self.chunks.len() as u32 - 1
+            }
+        }
     }
 
     /// The group's newest chunk is full: so is a window, where it has all of its chunks.
@@ -284,7 +308,12 @@ impl Chunks {
     }
 
     /// Keys and results of the next full windows, at most `rows_max`; chunks that no other window has are forgotten.
-    pub(super) fn next_windows(&mut self, shape: &Shape, rows_max: usize) -> Result<Option<Vec<ArrayRef>>, EngineError> {
+    pub(super) fn next_windows(
+        &mut self,
+        shape: &Shape,
+        rows_max: usize,
+        store: Option<&mut KeyedRowStore>,
+    ) -> Result<Option<Vec<ArrayRef>>, EngineError> {
         let at_once = rows_max.min((MERGED_MAX / self.lengths.window_chunks as usize).max(1)).min(self.windows.len());
         if at_once == 0 {
             return Ok(None);
@@ -293,7 +322,7 @@ impl Chunks {
         let groups: Vec<u32> = windows.iter().map(|window| window.group).collect();
         let results = self.results(shape, &windows, &groups)?;
         let columns = self.keys.keys(Rows::Ids(&groups)).into_iter().chain(results).collect();
-        self.release(shape, &windows);
+        self.release(shape, &windows, store)?;
         Ok(Some(columns))
     }
 
@@ -332,7 +361,12 @@ impl Chunks {
     }
 
     /// Forgets the chunks that only these windows had, and groups that have none.
-    fn release(&mut self, shape: &Shape, windows: &[FullWindow]) {
+    fn release(
+        &mut self,
+        shape: &Shape,
+        windows: &[FullWindow],
+        mut store: Option<&mut KeyedRowStore>,
+    ) -> Result<(), EngineError> {
         let mut gone = Vec::new();
         for window in windows {
             self.walk(window.oldest, self.lengths.slide_chunks, |chunk| gone.push(chunk));
@@ -340,7 +374,10 @@ impl Chunks {
         for chunk in &gone {
             self.saving.touch(&mut self.frozen, *chunk, self.chunks[*chunk as usize]);
         }
-        self.send_unsaved(shape);
+        self.send_unsaved(shape, store.as_deref_mut())?;
+        if let Some(stored) = &mut self.stored {
+            stored.gone(&gone, &self.chunks, &self.keys);
+        }
         if let Some(values) = &mut self.values {
             gone.iter().for_each(|chunk| values.release(shape, &self.keys, *chunk));
         }
@@ -349,8 +386,13 @@ impl Chunks {
             let group = &mut self.groups[window.group as usize];
             group.windows -= 1;
             if group.windows == 0 && group.oldest == NONE {
-                self.keys.remove(window.group);
+                match &mut store {
+                    // The store has to hear of its chunks first.
+                    Some(store) => store.note_emptied([window.group]),
+                    None => self.keys.remove(window.group),
+                }
             }
         }
+        Ok(())
     }
 }

@@ -1,14 +1,22 @@
 //! Count windows against a naive model: every group is a list of rows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{AggregateFunction, AggregateSpec, WindowSpec};
+use levada_state::cold::memory::MemoryColdStores;
+use levada_state::cold::{ColdStores, OverlayBudget};
 use proptest::prelude::*;
 
-use super::rig::{MAX_PARALLELISM, Rig, Row, call, calls, in_range, spec, store};
+use super::rig::{MAX_PARALLELISM, Rig, Row, batch, call, calls, in_range, spec, store};
+use super::store::{Databases, as_part, before, everything, memory, split_parts};
 use crate::error::EngineError;
+use crate::operator::RestoredState;
+
+/// Bytes of the overlay and how lazy the store is; none on the heap.
+type Place = Option<(usize, u32)>;
 
 fn counts(keys: &[&str], size: u32, slide: u32) -> AggregateSpec {
     let calls =
@@ -85,6 +93,100 @@ proptest! {
     }
 }
 
+/// Rows of few keys and many, and what happens between them.
+fn rounds() -> impl Strategy<Value = Vec<(Vec<Row>, u8)>> {
+    let rows = |keys| prop::collection::vec((0i64..keys, 0i64..9, -9i64..9), 1..60);
+    prop::collection::vec((prop_oneof![rows(4), rows(300)], 0u8..12), 1..24)
+}
+
+proptest! {
+    /// On the heap and behind overlays of any size, from one to the other and at other widths.
+    #[test]
+    fn windows_that_overlap_are_those_of_the_model_wherever_their_chunks_are(
+        rounds in rounds(),
+        places in prop::collection::vec((prop_oneof![1 => Just(None), 3 => memory().prop_map(Some)], any::<bool>()), 8),
+        size in 2u32..12,
+        slide in 1u32..12,
+        keyed in prop_oneof![1 => Just(false), 3 => Just(true)],
+    ) {
+        let slide = slide.min(size - 1);
+        let aggregate = counts(if keyed { &["k"] } else { &[] }, size, slide);
+        let rig = |place: Place, range, databases: &Databases, restored: Vec<RestoredState>| match place {
+            None => Rig::restored(&aggregate, restored, range),
+            Some(memory) => before(&aggregate, memory, range, databases, restored),
+        };
+        let mut place = places[0].0;
+        let mut rigs = vec![(rig(place, everything(), &Vec::new(), Vec::new()), everything())];
+        let (mut rows, mut given) = (Vec::new(), Vec::new());
+        for (at, (batch, deed)) in rounds.into_iter().enumerate() {
+            for (rig, range) in &mut rigs {
+                let mine = if keyed { in_range(&batch, *range) } else { batch.clone() };
+                if !mine.is_empty() {
+                    rig.process(&mine);
+                }
+                given.extend(rig.take_rows());
+                match deed {
+                    0..5 => drop(rig.background()),
+                    5 => {
+                        drop(rig.barrier(at as u64));
+                        rig.background();
+                        rig.give_up(at as u64);
+                    }
+                    _ => {}
+                }
+            }
+            rows.extend(batch);
+            if deed < 9 {
+                continue;
+            }
+            let (next, as_rows) = places[at % places.len()];
+            let (mut databases, mut restored) = (Databases::new(), Vec::new());
+            for (rig, _) in &mut rigs {
+                let (in_databases, pieces) = split_parts(rig.barrier(at as u64));
+                // Rows after the barrier are in no snapshot.
+                rig.process(&rows[rows.len().saturating_sub(33)..]);
+                restored.extend(store(pieces, || rig.background()));
+                while rig.background() {}
+                match as_rows || next.is_none() {
+                    true => restored.extend(store(in_databases.into_iter().map(|(meta, part)| as_part(meta, part)).collect(), || false)),
+                    false => databases.extend(in_databases.into_iter().map(|(_, database)| database)),
+                }
+            }
+            place = next;
+            let parallelism = if keyed { u32::from(deed) - 8 } else { 1 };
+            let range = |subtask| KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
+            let rig = |range| (rig(place, range, &databases, restored.clone()), range);
+            rigs = (0..parallelism).map(|subtask| rig(range(subtask))).collect();
+        }
+        for (rig, _) in &mut rigs {
+            rig.finish();
+            given.extend(rig.take_rows());
+        }
+        prop_assert_eq!(by_key(given, keyed), naive(&rows, keyed, size as usize, slide as usize));
+    }
+}
+
+/// The chunks of many keys are far more than memory holds; those of keys that are gone leave the store too.
+#[test]
+fn chunks_are_more_than_memory_holds() {
+    let share = 256 << 10;
+    let aggregate = counts(&["k"], 4, 1);
+    let mut rig = before(&aggregate, (share, 1), everything(), &Vec::new(), Vec::new());
+    for round in 0..3 {
+        for part in 0..40 {
+            rig.process(&(part * 500..(part + 1) * 500).map(|key| (key, 0, round)).collect::<Vec<_>>());
+            rig.background();
+        }
+        assert!(rig.take_rows().is_empty());
+        let bytes = rig.metrics.state_bytes.load(Ordering::Relaxed);
+        assert!(bytes <= 3 * share as u64, "{bytes}");
+    }
+    rig.process(&(0..100).map(|key| (key * 199, 0, 10)).collect::<Vec<_>>());
+    let rows = rig.take_rows();
+    assert_eq!((rows.len(), rows[1].as_str()), (100, "199,4,13,10"));
+    assert!(rig.metrics.store().expect("it has a store").hits > 40_000);
+}
+
 #[test]
 fn a_window_comes_when_its_last_row_arrives() {
     let mut rig = Rig::new(&counts(&["k"], 3, 3));
@@ -134,8 +236,25 @@ fn another_size_refuses_the_state() {
     let restored = store(parts, || rig.background());
     for (size, slide, fits) in [(6, 6, true), (9, 9, true), (4, 4, false), (6, 3, false), (5, 5, false)] {
         let everything = KeyGroupRange::all(MAX_PARALLELISM);
-        match (Rig::try_restored(&counts(&["k"], size, slide), restored.clone(), everything), fits) {
-            (Ok(_), true) => {}
+        for cold in [false, true] {
+            let stores = || Arc::new(MemoryColdStores::new(MAX_PARALLELISM, 1, OverlayBudget::new(0))) as Arc<dyn ColdStores>;
+            let stores = cold.then(stores);
+            match (Rig::try_before(&counts(&["k"], size, slide), stores, restored.clone(), everything), fits) {
+                (Ok(_), true) => {}
+                (Err(EngineError::Restore { state, .. }), false) => assert_eq!(state, "chunks"),
+                (result, _) => panic!("{size} by {slide}: {:?}", result.err()),
+            }
+        }
+    }
+    // Out of a store it is found when the first row of a key comes.
+    let mut rig = before(&counts(&["k"], 6, 3), (0, 0), everything(), &Vec::new(), Vec::new());
+    rig.process(&[(1, 0, 1), (1, 0, 2), (1, 0, 2), (1, 0, 2), (1, 0, 2)]);
+    let databases: Databases = split_parts(rig.barrier(1)).0.into_iter().map(|(_, database)| database).collect();
+    while rig.background() {}
+    for (size, slide, fits) in [(6, 3, true), (9, 3, true), (6, 2, false), (4, 3, false)] {
+        let mut rig = before(&counts(&["k"], size, slide), (0, 0), everything(), &databases, Vec::new());
+        match (rig.try_process(batch(&[(1, 0, 1)])), fits) {
+            (Ok(()), true) => {}
             (Err(EngineError::Restore { state, .. }), false) => assert_eq!(state, "chunks"),
             (result, _) => panic!("{size} by {slide}: {:?}", result.err()),
         }

@@ -118,6 +118,10 @@ fn aggregates() -> Vec<AggregateSpec> {
         distinct(&[], tumbling(40)),
         spec(&["k"], WindowSpec::Count { size: 3, slide: 3 }, calls()),
         spec(&["s"], WindowSpec::Count { size: 20, slide: 20 }, vec![collect("all")]),
+        spec(&["k"], WindowSpec::Count { size: 4, slide: 2 }, calls()),
+        spec(&["k"], WindowSpec::Count { size: 7, slide: 3 }, vec![collect("all")]),
+        spec(&["s"], WindowSpec::Count { size: 30, slide: 10 }, calls()),
+        spec(&[], WindowSpec::Count { size: 30, slide: 12 }, calls()),
     ]
 }
 
@@ -127,7 +131,7 @@ fn fitting(aggregate: &AggregateSpec, step: Step) -> Step {
 }
 
 /// Number of aggregations.
-const AGGREGATES: usize = 22;
+const AGGREGATES: usize = 26;
 
 /// What a test does to an operator.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::KeyGroupRange;
@@ -99,6 +100,11 @@ impl KeyedRowStore {
             self.warming = (!schema.windowed).then(Warming::default);
         }
         Ok(state)
+    }
+
+    /// The columns of a state's entries.
+    pub(in crate::operators) fn columns(&mut self, state: ColdStateId) -> SchemaRef {
+        Arc::clone(self.behind.write_back.store().layout(state).columns())
     }
 
     /// Opens the state of a heap whose columns have these places, with what was restored in it; what has no stamp and needs one

@@ -87,11 +87,7 @@ impl Chunks {
             let [numbers, lengths] = [0, 1].map(|at| counts[at].as_primitive::<Int64Type>().values().clone());
             self.intern(&rows.keys, rows.rows);
             for (row, group) in self.ids.iter().enumerate() {
-                let fits = u32::try_from(lengths[row]).ok().filter(|length| (1..=self.lengths.chunk_rows).contains(length));
-                let length = fits.ok_or_else(|| {
-                    let reason = format!("it has {} rows in a chunk of {}", lengths[row], self.lengths.chunk_rows);
-                    refuse(shape, shape.state_name(), reason)
-                })?;
+                let length = self.lengths.chunk(shape, lengths[row])?;
                 found.push((*group, numbers[row], length, self.chunks.len() as u32));
                 self.chunks.push(Chunk { group: *group, newer: NONE, number: numbers[row], rows: length });
             }
@@ -114,7 +110,7 @@ impl Chunks {
     /// Puts a restored chunk behind those of its group.
     ///
     /// Errors: its window would be full already, or a chunk before it is not.
-    fn link_restored(&mut self, shape: &Shape, group: u32, rows: u32, id: u32) -> Result<(), EngineError> {
+    pub(super) fn link_restored(&mut self, shape: &Shape, group: u32, rows: u32, id: u32) -> Result<(), EngineError> {
         let of_group = &mut self.groups[group as usize];
         let newest = self.chunks.get(of_group.newest as usize);
         let follows_full = newest.is_none_or(|chunk| chunk.rows == self.lengths.chunk_rows);
@@ -137,14 +133,17 @@ impl Chunks {
     }
 
     /// Sends what must be saved before it changes.
-    pub(super) fn send_unsaved(&mut self, shape: &Shape) {
+    pub(super) fn send_unsaved(&mut self, shape: &Shape, store: Option<&mut KeyedRowStore>) -> Result<(), EngineError> {
         if self.saving.unsaved.is_empty() {
-            return;
+            return Ok(());
         }
         let (ids, chunks): (Vec<u32>, Vec<Chunk>) = self.saving.unsaved.drain(..).unzip();
-        if let Some((_, sender)) = &self.saving.running {
-            sender.send(self.piece(shape, &ids, &chunks));
+        match (&self.saving.running, store) {
+            (_, Some(store)) => self.send_entries(store, &ids, &chunks)?,
+            (Some((_, sender)), None) => sender.send(self.piece(shape, &ids, &chunks)),
+            (None, None) => {}
         }
+        Ok(())
     }
 
     /// Saves further chunks as one piece.
@@ -162,12 +161,40 @@ impl Chunks {
 
     /// The saved rows of these chunks, which were like this.
     fn piece(&self, shape: &Shape, ids: &[u32], chunks: &[Chunk]) -> RecordBatch {
-        let groups: Vec<u32> = chunks.iter().map(|chunk| chunk.group).collect();
-        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(chunks.iter().map(|chunk| chunk.number)));
-        let lengths: ArrayRef = Arc::new(Int64Array::from_iter_values(chunks.iter().map(|chunk| i64::from(chunk.rows))));
-        let columns = self.keys.keys(Rows::Ids(&groups)).into_iter().chain(self.set.states(Rows::Ids(ids)));
-        let columns = columns.chain([numbers, lengths]).collect();
+        let Saved { keys, numbers, states, lengths } = self.saved(ids, chunks);
+        let columns = keys.into_iter().chain(states).chain([numbers, lengths]).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(ids.len()));
         RecordBatch::try_new_with_options(Arc::clone(&shape.pieces), columns, &options).expect("states have the planned columns")
+    }
+    /// What is saved of these chunks, which were like this.
+    pub(super) fn saved(&self, ids: &[u32], chunks: &[Chunk]) -> Saved {
+        let groups: Vec<u32> = chunks.iter().map(|chunk| chunk.group).collect();
+        Saved {
+            keys: self.keys.keys(Rows::Ids(&groups)),
+            numbers: Arc::new(Int64Array::from_iter_values(chunks.iter().map(|chunk| chunk.number))),
+            states: self.set.states(Rows::Ids(ids)),
+            lengths: Arc::new(Int64Array::from_iter_values(chunks.iter().map(|chunk| i64::from(chunk.rows)))),
+        }
+    }
+}
+
+/// What is saved of chunks, by columns.
+pub(super) struct Saved {
+    pub(super) keys: Vec<ArrayRef>,
+    pub(super) numbers: ArrayRef,
+    pub(super) states: Vec<ArrayRef>,
+    pub(super) lengths: ArrayRef,
+}
+
+impl Lengths {
+    /// The rows of a restored chunk.
+    ///
+    /// Errors: `Restore` where they are none, or more than a chunk has.
+    pub(super) fn chunk(&self, shape: &Shape, rows: i64) -> Result<u32, EngineError> {
+        let fits = u32::try_from(rows).ok().filter(|rows| (1..=self.chunk_rows).contains(rows));
+        fits.ok_or_else(|| {
+            let reason = format!("it has {rows} rows in a chunk of {}", self.chunk_rows);
+            refuse(shape, shape.state_name(), reason)
+        })
     }
 }
