@@ -15,6 +15,7 @@ use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody, HttpService,
 };
+use reqwest::header::CONTENT_LENGTH;
 use tokio::time::Instant;
 
 /// Time to connect.
@@ -25,6 +26,9 @@ const IDLE_TIME: Duration = Duration::from_secs(45);
 
 /// Bytes that are handed to the connection at once.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Bytes of an answer for which there is room before they come, whatever a server says of its length.
+const LENGTH_MAX: usize = 64 << 20;
 
 /// Nothing moved in time.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +68,8 @@ impl HttpService for IdleClient {
         let address = head.uri.to_string().parse().expect("a URI is an address");
         let mut request = reqwest::Request::new(head.method, address);
         *request.headers_mut() = head.headers;
+        // A body in pieces has no length of its own, and S3 takes none without.
+        request.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| body.content_length().into());
         *request.body_mut() = Some(match body.as_bytes() {
             Some(whole) if whole.len() <= PIECE_BYTES => whole.clone().into(),
             _ => reqwest::Body::wrap_stream(in_pieces(body, &moved).await?),
@@ -72,7 +78,8 @@ impl HttpService for IdleClient {
         let answer: HttpResponse = HttpResponse::new(HttpResponseBody::from(Bytes::new()));
         let (mut head, _) = answer.into_parts();
         (head.status, head.version, head.headers) = (sent.status(), sent.version(), sent.headers().clone());
-        let body = whole(sent.bytes_stream().map(|chunk| chunk.map_err(failed)), IDLE_TIME).await?;
+        let length = sent.content_length().map_or(0, |length| length as usize);
+        let body = whole(sent.bytes_stream().map(|chunk| chunk.map_err(failed)), length, IDLE_TIME).await?;
         Ok(HttpResponse::from_parts(head, HttpResponseBody::from(body)))
     }
 }
@@ -88,10 +95,14 @@ fn failed(error: reqwest::Error) -> HttpError {
     HttpError::new(kind, error.without_url())
 }
 
-/// All that comes, as long as something does every so often.
-async fn whole(chunks: impl Stream<Item = Result<Bytes, HttpError>>, idle: Duration) -> Result<Bytes, HttpError> {
+/// All that comes, as long as something does every so often; most likely `length` bytes.
+async fn whole(
+    chunks: impl Stream<Item = Result<Bytes, HttpError>>,
+    length: usize,
+    idle: Duration,
+) -> Result<Bytes, HttpError> {
     let mut chunks = std::pin::pin!(chunks);
-    let mut bytes = BytesMut::new();
+    let mut bytes = BytesMut::with_capacity(length.min(LENGTH_MAX));
     while let Some(chunk) = tokio::time::timeout(idle, chunks.next()).await.map_err(|_| NothingMoved(idle))? {
         bytes.extend_from_slice(&chunk?);
     }
@@ -195,8 +206,8 @@ mod tests {
             tokio::time::sleep(EACH).await;
             Ok(Bytes::from(vec![chunk]))
         });
-        assert_eq!(whole(chunks(), IDLE).await.expect("something comes all the time").len(), 50);
-        let error = whole(chunks().take(5).chain(futures::stream::pending()), IDLE).await.expect_err("it stands still");
+        assert_eq!(whole(chunks(), 50, IDLE).await.expect("something comes all the time").len(), 50);
+        let error = whole(chunks().take(5).chain(futures::stream::pending()), 0, IDLE).await.expect_err("it stands still");
         assert_eq!(error.kind(), HttpErrorKind::Timeout);
     }
 }

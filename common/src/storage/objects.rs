@@ -28,6 +28,9 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Bytes for which a request to HDFS gets one second more.
 const BYTES_PER_SECOND: u64 = 1 << 20;
 
+/// A request that moves no more than this has the time of one that moves nothing.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+
 /// Objects above this are written to S3 in parts.
 const SINGLE_PUT_BYTES_MAX: usize = 64 << 20;
 
@@ -105,6 +108,8 @@ impl Objects {
             }
         };
         match &*self.store {
+            // An upload in parts that is given up has to be aborted, which one request has not.
+            Store::S3(_) if file.length() <= SINGLE_PUT_BYTES_MAX as u64 => self.put(path, part(0..file.length()).await?).await,
             _ if file.length() <= PART_BYTES as u64 => self.put(path, part(0..file.length()).await?).await,
             Store::S3(bucket) => self.put_in_parts(bucket, path, file.length(), part).await,
             Store::Memory(_) | Store::Hdfs(_) => self.put_one_by_one(path, file.length(), part).await,
@@ -188,8 +193,9 @@ impl Objects {
 
     pub async fn get(&self, path: &str) -> Result<Bytes, StorageError> {
         let key = self.key(path)?;
-        // S3 answers with the bytes, HDFS gives them afterwards.
-        let found = self.within("read", path, Some(0), self.store.calls().get(&key)).await?;
+        // S3 answers with the bytes, of which nothing is known; HDFS gives them afterwards.
+        let bytes = matches!(*self.store, Store::S3(_)).then_some(u64::MAX);
+        let found = self.within("read", path, bytes, self.store.calls().get(&key)).await?;
         let length = found.meta.size;
         self.within("read", path, Some(length), found.bytes()).await
     }
@@ -299,7 +305,8 @@ impl Objects {
         bytes: Option<u64>,
         request: impl Future<Output = Result<T, object_store::Error>>,
     ) -> Result<T, StorageError> {
-        if bytes.is_some() && matches!(*self.store, Store::S3(_)) {
+        let is_large = bytes.is_some_and(|bytes| bytes > SMALL_BYTES_MAX);
+        if is_large && matches!(*self.store, Store::S3(_)) {
             return request.await.map_err(|source| of_object_store(action, self.shown(path), source));
         }
         let time = REQUEST_TIME + Duration::from_secs(bytes.unwrap_or(0) / BYTES_PER_SECOND);
