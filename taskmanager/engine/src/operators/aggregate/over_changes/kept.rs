@@ -1,6 +1,6 @@
 //! What is kept of groups and their counted values, wherever that is.
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, BooleanArray};
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_state::snapshot::StatePart;
@@ -25,9 +25,9 @@ pub(super) trait Kept: Send {
     /// Whether there is room for another batch.
     fn is_ready(&mut self) -> Result<bool, EngineError>;
 
-    /// Brings in what is known of these keys; answers of how many of the first of them everything is in memory.
-    fn load(&mut self, _keys: &[ArrayRef], rows: usize) -> Result<usize, EngineError> {
-        Ok(rows)
+    /// Brings in what is known of these keys; answers of which of them everything is in memory, some at least; `None` where of all.
+    fn load(&mut self, _keys: &[ArrayRef], _rows: usize) -> Result<Option<BooleanArray>, EngineError> {
+        Ok(None)
     }
 
     /// Fills `ids` with the group of each row, which may change now.

@@ -12,8 +12,8 @@ mod stored;
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, UInt32Array};
-use arrow::compute::take;
+use arrow::array::{ArrayRef, AsArray, BooleanArray, UInt32Array};
+use arrow::compute::{filter_record_batch, not, take};
 use arrow::datatypes::{Int8Type, Int64Type};
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
@@ -36,9 +36,9 @@ use stored::ByKeyInStore;
 
 /// A running aggregation over a changelog.
 ///
-/// Shape of the output: `_op`, keys, aggregates. At most one change of a group and batch (in front of a store, of the part of a batch
-/// that memory has room for), in order of first appearance: its insert, its update (with `full`, the row that it replaces before it),
-/// or its delete.
+/// Shape of the output: `_op`, keys, aggregates. At most one change of a group and batch, in order of first appearance (in front of a
+/// store, among those groups that memory has room for at once): its insert, its update (with `full`, the row that it replaces before
+/// it), or its delete.
 pub(super) struct OverChanges {
     shape: Arc<Shape>,
     full: bool,
@@ -46,7 +46,7 @@ pub(super) struct OverChanges {
     results: Results,
     changed: Changed,
     ids: Vec<u32>,
-    /// Rows that wait until what is known of their keys comes in.
+    /// Rows that wait until what is known of their keys comes in: all that a batch has of these.
     waiting: Option<RecordBatch>,
     pending: Pending,
     running: Option<Running>,
@@ -94,13 +94,21 @@ impl OverChanges {
         Ok(groups.keys(rows).into_iter().chain(results.map_err(|source| self.shape.kernel(source))?).collect())
     }
 
-    /// Takes rows that wait in, as many as there is memory for with what is known of their keys; whether there were any.
+    /// Takes rows that wait in, those of as many keys as there is memory for; whether there were any.
     fn take_waiting(&mut self) -> Result<bool, EngineError> {
         let Some(batch) = self.waiting.take() else { return Ok(false) };
         let (keys, rows) = (self.shape.keys(&batch), batch.num_rows());
-        let ready = self.kept_mut().load(&keys, rows)?;
-        self.waiting = (ready < rows).then(|| batch.slice(ready, rows - ready));
-        self.take(&if ready < rows { batch.slice(0, ready) } else { batch })?;
+        let batch = match self.kept_mut().load(&keys, rows)? {
+            None => batch,
+            Some(ready) => {
+                let some = |which: &BooleanArray| filter_record_batch(&batch, which);
+                let parts = not(&ready).and_then(|waits| Ok((some(&ready)?, some(&waits)?)));
+                let (ready, waits) = parts.map_err(|source| self.shape.kernel(source))?;
+                self.waiting = (waits.num_rows() > 0).then_some(waits);
+                ready
+            }
+        };
+        self.take(&batch)?;
         Ok(true)
     }
 

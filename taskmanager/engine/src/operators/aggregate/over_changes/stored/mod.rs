@@ -8,12 +8,13 @@ mod values;
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, BooleanArray};
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::keys::KeyGroupRange;
 use levada_state::bits::Bits;
 use levada_state::cold::ColdStores;
+use levada_state::key_index::ABSENT;
 use levada_state::snapshot::StatePart;
 
 use super::super::group_table::GroupTable;
@@ -100,8 +101,14 @@ impl Kept for ByKeyInStore {
         self.store.is_ready(&self.tables)
     }
 
-    fn load(&mut self, keys: &[ArrayRef], rows: usize) -> Result<usize, EngineError> {
-        self.store.load(&mut self.tables, keys, rows)
+    fn load(&mut self, keys: &[ArrayRef], rows: usize) -> Result<Option<BooleanArray>, EngineError> {
+        if self.store.load(&mut self.tables, keys, rows)? == rows {
+            return Ok(None);
+        }
+        // A key in memory has everything there, wherever its rows stand among the others.
+        let mut ids = Vec::with_capacity(rows);
+        self.tables.find_keys(keys, rows, &mut ids);
+        Ok(Some(ids.iter().map(|id| Some(*id != ABSENT)).collect()))
     }
 
     fn intern(&mut self, keys: &[ArrayRef], rows: usize, ids: &mut Vec<u32>) -> Result<(), EngineError> {
