@@ -127,10 +127,11 @@ pub(super) fn read_window(at: &At<'_>, report: &mut Report) -> Option<ReadWindow
             None
         }
     };
-    if time.processing && firing.is_some() {
-        let message = "windows of processing time give each result once, when they are over: `early`, `allowed_lateness`, `late` and \
-                       `accumulate` are for event time";
-        report.error(&fields.path_of("time"), message);
+    let late = ["allowed_lateness", "late"].into_iter().find(|key| time.processing && fields.get(key).is_some());
+    if let Some(key) = late {
+        let message = "a row is in the window of processing time that is open when it comes, and none is late; leave \
+                       `allowed_lateness` and `late` out";
+        report.error(&fields.path_of(key), message);
     }
     Some(ReadWindow { window: window?, firing, trigger, time })
 }

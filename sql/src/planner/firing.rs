@@ -24,6 +24,11 @@ impl Planner<'_> {
                            `allowed_lateness`, `late` and `accumulate` out";
             self.error(&path, message);
         }
+        if node.window_time.processing {
+            let message = "an aggregate gives each result of a window of processing time once, when it is over: `early` and `accumulate` \
+                           are for event time, or for the windows of a `process`";
+            self.error(format!("{path}.time"), message);
+        }
         self.warn_overlap(node, window, "they give results more than once");
         if matches!(window, WindowSpec::Session { .. }) && !firing.accumulate {
             let message = "a session grows with its rows, so parts of it have no bounds of their own; leave `accumulate: false` out, \

@@ -86,15 +86,17 @@ impl Planner<'_> {
             );
             self.error(format!("{path}.trigger"), message);
         }
+        if let Some(trigger) = trigger.as_ref().filter(|trigger| trigger.function.event_timers && node.window_time.processing) {
+            let message = format!(
+                "trigger \"{}\" sets timers of event time, and these windows go by processing time, as its timers must: declare it with \
+                 `processing_timers` alone",
+                trigger.function.name
+            );
+            self.error(format!("{path}.trigger"), message);
+        }
         let time = node.window_time.clone();
         let planned = ProcessWindow { window, time, evict, firing: node.firing, trigger, evictor };
         if planned.is_by_key() {
-            if planned.time.processing {
-                let message = "a function gets rows in windows of processing time that are over once: sessions, `trigger`, and `evict` by \
-                               a function are for event time; over sessions of processing time write an `aggregate`, or a \
-                               `KeyedProcessFunction` with timers of processing time";
-                self.error(format!("{path}.time"), message);
-            }
             self.warn_overlap(node, &planned.window, "each of them gives its rows by itself");
             let what = "the rows of sessions, and of windows with `trigger`, `evict` by a function or late rows, are kept on the heap for a \
                         function and written whole at each checkpoint, also with state backend rocksdb";

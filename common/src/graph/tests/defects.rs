@@ -231,7 +231,14 @@ fn clauses_that_make_no_sense_are_refused() {
         ("{ session: { gap: 1d }, time_zone: UTC }", "window.time_zone: a session begins with a row"),
         ("{ session: { gap: 1d }, time: wall }", "window.time: \"wall\" is not known"),
         ("{ time: processing }", "`same`, `global` or a map such as"),
-        ("{ tumbling: { size: 1d }, time: processing, early: { rows: 1 } }", "window.time: windows of processing time give each"),
+        (
+            "{ tumbling: { size: 1d }, time: processing, allowed_lateness: 1s }",
+            "window.allowed_lateness: a row is in the window of processing time that is open when it comes, and none is late",
+        ),
+        (
+            "{ tumbling: { size: 1d }, time: processing, early: { rows: 1 }, allowed_lateness: 0s, late: { rows: 1 } }",
+            "window.allowed_lateness: a row is in the window of processing time",
+        ),
         ("{ count: { size: 3 }, time: processing }", "window.time: a window of so many rows goes by no time"),
         ("{ same: {}, time_zone: UTC }", "window.time_zone: the window that rows came from has the time that it has"),
         ("{ tumbling: { size: 1d, timezone: UTC } }", "unknown key \"timezone\""),

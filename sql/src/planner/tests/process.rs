@@ -25,6 +25,7 @@ pub(super) fn functions() -> Declarations {
         function("median", Window).output("middle", LogicalType::Int64),
         function("eager", Trigger).options(["rows"]).event_timers(),
         function("joining", Trigger).merging(),
+        function("timely", Trigger).processing_timers().merging(),
         function("outliers", Evictor).options(["most"]).input("extra", LogicalType::String),
         function("compare", CoGroup).second_input("extra", LogicalType::String).output("x", LogicalType::Int64),
         function("match", KeyedCoProcess)
@@ -228,6 +229,31 @@ fn functions_in_windows_of_processing_time_need_no_event_time() {
     assert!(found.contains("transform \"f\" has windows of processing time, and their results have no event time"), "{found}");
 }
 
+/// Sessions, triggers and evictors too: no row is late, and there is no event time behind them.
+#[test]
+fn windows_of_processing_time_whose_keys_give_their_rows_each_need_no_event_time() {
+    for (window, evict, states, text) in [
+        ("session: { gap: 1s }", "", &[][..], "session gap 1 s of processing time"),
+        ("session: { gap: auction * 2 }", "evict: { time: 2s }, ", &[], "session gap of auction * 2 ms of processing time"),
+        ("tumbling: { size: 1s }, trigger: timely", "", &["_timers.processing"], "of processing time, trigger \"timely\""),
+        ("sliding: { size: 2s, slide: 1s }", "evict: { function: outliers, options: { most: 1 } }, ", &[], "evictor \"outliers\""),
+        ("session: { gap: 1s }, early: { rows: 2 }, accumulate: false", "", &["results"], "of processing time early after 2 rows"),
+    ] {
+        let clauses = format!("key_by: [bidder], window: {{ {window}, time: processing }}, {evict}process: median");
+        let plan = plan_with(&job(", watermark: none", &clauses, "middle"), &functions());
+        let plan = plan.unwrap_or_else(|errors| panic!("{clauses}: {errors}"));
+        check(&plan);
+        let (_, (operator, _)) = process_of(&plan);
+        assert_eq!((operator.output.event_time.as_deref(), operator.sides.len()), (None, 0), "{clauses}");
+        let (found, columns) = kept(&plan);
+        let expected = ["rows", "windows"].iter().chain(states).chain(&["processing_time", "row_numbers"]);
+        assert!(found.iter().eq(expected), "{clauses}: {found:?}");
+        assert_eq!(columns.last().map(String::as_str), Some("_arrived"), "{clauses}: {columns:?}");
+        let explained = explain(&plan);
+        assert!(explained.contains(text), "{clauses}: {explained}");
+    }
+}
+
 /// The names of the states of a plan's function, and of the columns of its rows.
 fn kept(plan: &Plan) -> (Vec<String>, Vec<String>) {
     let (_, (operator, spec)) = process_of(plan);
@@ -329,7 +355,7 @@ fn windows_that_do_not_fit_are_said() {
         (
             "",
             "key_by: [bidder], window: { tumbling: { size: 1s }, trigger: eagre }, process: median".into(),
-            "no TaskManager has a trigger \"eagre\"; did you mean \"eager\"?; triggers: eager, joining",
+            "no TaskManager has a trigger \"eagre\"; did you mean \"eager\"?; triggers: eager, joining, timely",
         ),
         (
             "",
@@ -358,13 +384,8 @@ fn windows_that_do_not_fit_are_said() {
         ),
         (
             "",
-            "key_by: [bidder], window: { session: { gap: 1s }, time: processing }, process: median".into(),
-            "transforms.f.window.time: a function gets rows in windows of processing time that are over once",
-        ),
-        (
-            "",
             "key_by: [bidder], window: { tumbling: { size: 1s }, time: processing, trigger: eager }, process: median".into(),
-            "transforms.f.window.time: a function gets rows in windows of processing time that are over once",
+            "transforms.f.window.trigger: trigger \"eager\" sets timers of event time, and these windows go by processing time",
         ),
         ("", format!("key_by: [bidder], {tumbling}, process: compare"), "function \"compare\" has a second input"),
         (

@@ -67,6 +67,10 @@ fn results_that_make_no_sense_are_refused() {
     of_window("{ global: {}, allowed_lateness: 5m }", "counts.window.allowed_lateness: a global window is over at the end");
     of_window("{ session: { gap: 1s }, early: { rows: 1 }, accumulate: false }", "counts.window.accumulate: a session grows");
     of_window("{ count: { size: 10 }, early: { rows: 1 } }", "counts.window: a count window gives its result when");
+    of_window(
+        "{ tumbling: { size: 1s }, time: processing, early: { rows: 1 } }",
+        "counts.window.time: an aggregate gives each result of a window of processing time once",
+    );
     refused(
         "  counts: { inputs: [bids], window: { tumbling: { size: 1s }, early: { rows: 1 } }, aggregate: { firing.rows: count(*) } }",
         "\"firing.rows\" is what a window's own state is called",

@@ -115,8 +115,8 @@ pub trait WindowTrigger: Send + 'static {
         Ok(())
     }
 
-    /// Event time has passed the ends of these windows. Answers are `Fire` at first. Without `allowed_lateness` the windows are forgotten
-    /// after it.
+    /// Time has passed the ends of these windows: event time, or processing time where they go by that. Answers are `Fire` at first.
+    /// Without `allowed_lateness` the windows are forgotten after it.
     fn on_end(
         &mut self,
         _states: &Self::States,
@@ -171,7 +171,7 @@ impl<'a> TriggerRows<'a> {
         self.windows
     }
 
-    /// Whether event time had passed the end of this row's window: it was allowed to be late.
+    /// Whether event time had passed the end of this row's window: it was allowed to be late. By processing time no row is.
     pub fn is_over(&self, row: usize) -> bool {
         self.over[row]
     }

@@ -232,6 +232,14 @@ const WANTED: &[&str] = &[
     "function in tumbling of processing time",
     "function in sliding of processing time",
     "function in cumulate of processing time",
+    "function in session of processing time",
+    "function in session by column of processing time",
+    "function in session of processing time with a trigger",
+    "function in session of processing time of the last time",
+    "function in session of processing time early by time",
+    "function in tumbling of processing time with a trigger",
+    "function in tumbling of processing time with an evictor",
+    "function in sliding of processing time with a trigger",
     "function in tumbling of the last rows",
     "function in tumbling of the last time",
     "function in tumbling with a trigger",
@@ -250,6 +258,7 @@ const WANTED: &[&str] = &[
     "co-group in tumbling",
     "co-group in sliding of processing time",
     "co-group in session",
+    "co-group in session of processing time",
     "co-group in session with lateness",
 ];
 

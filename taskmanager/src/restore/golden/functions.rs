@@ -25,12 +25,14 @@ pub fn functions() -> Functions {
         .output("second", LogicalType::String);
     let enough = declaration("enough", FunctionKind::Trigger).options(["sum"]).merging();
     let halfway = declaration("halfway", FunctionKind::Trigger).event_timers();
+    let halfway_by_clock = declaration("halfway_by_clock", FunctionKind::Trigger).processing_timers().merging();
     let small = declaration("small", FunctionKind::Evictor).options(["most"]);
     let registered = [
         RegisteredFunction::window(list, |_| Ok(List)),
         RegisteredFunction::co_group(pair, |_| Ok(Pair)),
         RegisteredFunction::trigger(enough, |options| Ok(Enough { sum: number(options, "sum")? })),
-        RegisteredFunction::trigger(halfway, |_| Ok(Halfway)),
+        RegisteredFunction::trigger(halfway, |_| Ok(Halfway { by_clock: false })),
+        RegisteredFunction::trigger(halfway_by_clock, |_| Ok(Halfway { by_clock: true })),
         RegisteredFunction::evictor(small, |options| Ok(Small { most: number(options, "most")? })),
     ];
     let registered = registered.map(|function| function.expect("its declaration fits it"));
@@ -115,7 +117,9 @@ impl WindowTrigger for Enough {
 }
 
 /// Gives a window a while after its start, once, and then what came since.
-struct Halfway;
+struct Halfway {
+    by_clock: bool,
+}
 
 impl WindowTrigger for Halfway {
     type States = ValueState<bool>;
@@ -135,7 +139,8 @@ impl WindowTrigger for Halfway {
             ctx.enter(row);
             if is_set.get(ctx)?.is_none() {
                 is_set.set(ctx, true)?;
-                ctx.set_event_timer(window.start + HALFWAY_MS)?;
+                let at = window.start + HALFWAY_MS;
+                if self.by_clock { ctx.set_processing_timer(at)? } else { ctx.set_event_timer(at)? }
             }
         }
         Ok(())
@@ -149,6 +154,16 @@ impl WindowTrigger for Halfway {
         answers: &mut [TriggerResult],
     ) -> Result<(), FunctionError> {
         answers.fill(TriggerResult::FireAndPurge);
+        Ok(())
+    }
+
+    fn on_merge(
+        &mut self,
+        _is_set: &Self::States,
+        _merged: MergedWindows<'_>,
+        _ctx: &mut KeyedContext<'_>,
+    ) -> Result<(), FunctionError> {
+        // The session that goes on is the earliest, which has set its timer.
         Ok(())
     }
 }

@@ -76,6 +76,7 @@ fn part(name: &str) -> Box<WindowPart> {
 /// The operators.
 pub fn specs() -> Vec<OperatorSpec> {
     let evicted = ProcessWindow { evictor: Some(part(ODD)), ..ProcessWindow::once(session(), None) };
+    let evicted_by_clock = ProcessWindow { time: WindowTime::processing(), ..evicted.clone() };
     let given_early = ProcessWindow { firing: early(true), ..ProcessWindow::once(session(), None) };
     let by_clock = ProcessWindow { time: WindowTime::processing(), ..ProcessWindow::once(slow_sliding(), None) };
     vec![
@@ -98,6 +99,7 @@ pub fn specs() -> Vec<OperatorSpec> {
         windowed("evicted_sessions", GATHERED, evicted),
         windowed("sessions_given_early", GATHERED, given_early),
         windowed("gathered_by_clock", GATHERED, by_clock),
+        windowed("evicted_sessions_by_clock", GATHERED, evicted_by_clock),
     ]
 }
 

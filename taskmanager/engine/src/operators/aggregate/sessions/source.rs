@@ -8,7 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::record_batch::RecordBatch;
 use levada_common::human::HumanDuration;
-use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, SessionGap, WindowSpec};
+use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, SessionGap, WindowSpec, WindowTime};
 use levada_common::time::is_event_time;
 use levada_common::types::StreamSchema;
 
@@ -74,15 +74,23 @@ impl Source {
         Ok(Self { kind, bad: BadRecords::new(spec) })
     }
 
-    /// Of rows of this stream, an input of an operator that is in sessions of event time with this gap.
+    /// Of rows of this stream, an input of an operator that is in sessions of this time with this gap.
     ///
     /// Errors: as `new`.
-    pub(in crate::operators) fn of_rows(spec: &OperatorSpec, input: &StreamSchema, gap: &SessionGap) -> Result<Self, String> {
+    pub(in crate::operators) fn of_rows(
+        spec: &OperatorSpec,
+        input: &StreamSchema,
+        gap: &SessionGap,
+        time: &WindowTime,
+    ) -> Result<Self, String> {
         let place = |name: &str| {
             let found = input.batch_index(name);
             found.ok_or_else(|| format!("column \"{name}\" is not among the input's: {}", input.names()))
         };
-        let time = Some(place(input.event_time.as_deref().ok_or("a window over a stream without event time")?)?);
+        let time = match time.processing {
+            true => None,
+            false => Some(place(input.event_time.as_deref().ok_or("a window over a stream without event time")?)?),
+        };
         let kind = match gap {
             SessionGap::Fixed { gap_ms } => Kind::Fixed { time, gap_ms: (*gap_ms).max(1) },
             SessionGap::Column { name } => Kind::PerRow { time, gap: place(name)? },

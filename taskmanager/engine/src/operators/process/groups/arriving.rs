@@ -36,14 +36,14 @@ impl GroupProcess {
     /// Takes rows of an input in.
     pub(super) fn take_in(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = match self.sessions.get(input) {
-            Some(source) => source.read(batch, None).map(|(batch, bounds)| (batch, Some(bounds)))?,
+            Some(source) => source.read(batch, self.clock.now()).map(|(batch, bounds)| (batch, Some(bounds)))?,
             None => (batch, None),
         };
         if batch.num_rows() == 0 {
             return Ok(());
         }
         let side = &self.shape.sides[input];
-        let kept = side.rows(batch.clone(), None).map_err(|source| self.shape.kernel(source))?;
+        let kept = side.rows(batch.clone(), self.clock.now()).map_err(|source| self.shape.kernel(source))?;
         let (keys, failed) = (side.keys(kept.columns()), self.failed());
         let inner = self.inner();
         inner.enter(&keys, batch.num_rows()).map_err(failed)?;
@@ -63,7 +63,7 @@ impl GroupProcess {
     fn take_into_windows(&mut self, arrival: &Arrival, ids: &[u32]) -> Result<Vec<Split>, EngineError> {
         let windows = self.shape.sides[arrival.input].windows.as_ref().expect("it is in windows");
         let (mut entries, mut late) = (Entries::default(), Vec::new());
-        let fired = self.watermark.saturating_sub(self.lateness_ms);
+        let fired = self.clock.watermark().saturating_sub(self.lateness_ms);
         for (pane, split) in windows.split(&arrival.kept).map_err(|reason| self.shape.invariant(reason))? {
             let rows = split.numbers(ids.len());
             let mut enter = |window: Window| {

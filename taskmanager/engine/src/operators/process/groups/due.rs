@@ -1,12 +1,14 @@
-//! Timers that are due, windows that are over, and windows that take no more late rows: by event time, one after the other.
+//! Timers that are due, windows that are over, and windows that take no more late rows: by the time that windows go by, one after the
+//! other.
 
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 
-use super::GroupProcess;
 use super::table::{NO_GROUP, namespace};
+use super::{GroupProcess, over_at};
 use crate::error::EngineError;
 use crate::function::{FiredTimers, FunctionError, Namespace, Rows, TimerKind, TriggerResult};
 use crate::operators::process::failed;
+use crate::operators::aggregate::Ends;
 use crate::operators::process::guard::guarded;
 use crate::operators::window::Window;
 
@@ -19,9 +21,14 @@ const WINDOWS_MAX: usize = 256;
 impl GroupProcess {
     /// Takes the groups whose time has come.
     pub(super) fn collect_due(&mut self) {
+        let until = match self.clock.now() {
+            // Told before each batch: groups that are due at about one time are looked at once, when all of them are.
+            Some(now) if now < i64::MAX => Ends::last_over(now),
+            _ => self.clock.watermark(),
+        };
         let mut due = Vec::new();
         let groups = &self.groups;
-        self.ends.take_due(self.watermark, |group| groups.get(group).due, &mut due);
+        self.ends.take_due(until, |group| groups.get(group).due, &mut due);
         if due.is_empty() {
             return;
         }
@@ -36,29 +43,38 @@ impl GroupProcess {
     /// Does what is due next; whether there was anything.
     pub(super) fn fire_due(&mut self) -> Result<bool, EngineError> {
         let first = self.due.front().map(|(due, _)| *due);
-        let timer = self.inner().next_due(TimerKind::Event);
+        let (own, other) = match self.clock.is_processing() {
+            false => (TimerKind::Event, TimerKind::Processing),
+            true => (TimerKind::Processing, TimerKind::Event),
+        };
+        let timer = self.inner().next_due(own);
         match (timer, first) {
-            (Some(timer), Some(first)) if timer <= first => self.fire_timers(TimerKind::Event, first)?,
-            (Some(_), None) => self.fire_timers(TimerKind::Event, i64::MAX)?,
+            (Some(timer), Some(first)) if timer <= first => self.fire_timers(own, first)?,
+            (Some(_), None) => self.fire_timers(own, i64::MAX)?,
             (timer, Some(_)) => self.end_windows(timer)?,
-            (None, None) if self.inner().next_due(TimerKind::Processing).is_some() => {
-                self.fire_timers(TimerKind::Processing, i64::MAX)?;
-            }
+            (None, None) if self.inner().next_due(other).is_some() => self.fire_timers(other, i64::MAX)?,
             (None, None) => return Ok(false),
         }
         self.end_batch()?;
         Ok(true)
     }
 
-    /// Asks the trigger about timers that were due at `until` or before. Those of windows that are gone say nothing.
+    /// Asks the trigger about timers that were due at `until` or before. Those of windows that are gone say nothing, nor do those behind
+    /// the end of a window of processing time.
     fn fire_timers(&mut self, kind: TimerKind, until: i64) -> Result<(), EngineError> {
         let of_function = self.failed();
+        let (by_clock, sessions) = (self.clock.is_processing(), !self.sessions.is_empty());
         let Self { shape, trigger: Some(trigger), groups, running: Some(running), .. } = self else { return Ok(()) };
         let inner = &mut running.inner;
         let mut times_ms = Vec::new();
         inner.take_due_until(kind, until, TIMERS_MAX, &mut times_ms).map_err(of_function)?;
         let mut found = Vec::with_capacity(times_ms.len());
         groups.find(&inner.ids, &inner.windows, &mut found);
+        if by_clock {
+            let is_over = |group: u32, time: i64| time > over_at(sessions, groups.get(group).window);
+            let timers = found.iter_mut().zip(&times_ms);
+            timers.filter(|(group, time)| **group != NO_GROUP && is_over(**group, **time)).for_each(|(group, _)| *group = NO_GROUP);
+        }
         let mut is_there = found.iter().map(|group| *group != NO_GROUP);
         times_ms.retain(|_| is_there.next().is_some_and(|is_there| is_there));
         found.retain(|group| *group != NO_GROUP);

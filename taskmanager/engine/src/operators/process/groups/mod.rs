@@ -3,7 +3,8 @@
 //!
 //! Rows are kept by key and window. What each key's windows are, and what a trigger keeps of them, are keyed states: snapshots, restores
 //! and timers are those of keyed functions. Without a trigger a window gives its rows when it is over, and after each batch that
-//! brings late ones. Must never know what function and trigger do.
+//! brings late ones. Windows go by event time, or by processing time, by which no row is late. Must never know what function and trigger
+//! do.
 
 mod arriving;
 mod due;
@@ -38,9 +39,8 @@ use crate::function::{FunctionContext, FunctionError, Functions, Inner, Output, 
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::aggregate::{Ends, SessionSource, behind};
 use crate::operators::charge::charge;
-use crate::operators::event_time::watermark_part;
 use crate::operators::late::LateRows;
-use crate::operators::window::Window;
+use crate::operators::window::{Window, WindowClock};
 use evict::Evictor;
 use firing::{Firing, Given};
 use held::Held;
@@ -67,7 +67,7 @@ pub(super) fn build(
     let late = late_names.into_iter().zip(&inputs).map(|(name, input)| LateRows::new(spec, name, input));
     let sessions = match &window.window {
         WindowSpec::Session { gap } => {
-            let sources = inputs.iter().map(|input| SessionSource::of_rows(spec, input, gap));
+            let sources = inputs.iter().map(|input| SessionSource::of_rows(spec, input, gap, &window.time));
             sources.collect::<Result<Vec<_>, _>>().map_err(|reason| shape.invariant(reason))?
         }
         _ => Vec::new(),
@@ -103,7 +103,7 @@ pub(super) fn build(
         given: Given::default(),
         ends: Ends::default(),
         due: VecDeque::new(),
-        watermark: i64::MIN,
+        clock: WindowClock::new(&window.time),
         running: None,
     }))
 }
@@ -128,7 +128,7 @@ struct GroupProcess {
     ends: Ends,
     /// Groups whose time has come, by it.
     due: VecDeque<(i64, u32)>,
-    watermark: i64,
+    clock: WindowClock,
     /// By input.
     late: Vec<LateRows>,
     running: Option<Running>,
@@ -157,25 +157,25 @@ impl GroupProcess {
         &mut self.running().inner
     }
 
-    /// The watermark with which a window is over. A session takes in a row at its end, so it is over a millisecond later.
     fn over_at(&self, window: Window) -> i64 {
-        if self.sessions.is_empty() { window.end.saturating_sub(1) } else { window.end }
+        over_at(!self.sessions.is_empty(), window)
     }
 
     /// Whether time has passed the end of a group's window: it is there for late rows.
     fn is_over(&self, group: u32) -> bool {
-        self.over_at(self.groups.get(group).window) <= self.watermark
+        self.over_at(self.groups.get(group).window) <= self.clock.watermark()
     }
 
-    /// Whether rows of this window are late.
+    /// Whether rows of this window are late: by processing time none is.
     fn is_late(&self, window: Window) -> bool {
-        self.over_at(window).saturating_add(self.lateness_ms) <= self.watermark
+        let closes_at = self.over_at(window).saturating_add(self.lateness_ms);
+        !self.clock.is_processing() && closes_at <= self.clock.watermark()
     }
 
     /// Says when a new group, or one whose window is another now, is looked at next.
     fn schedule(&mut self, group: u32) {
         let over_at = self.over_at(self.groups.get(group).window);
-        let due = if over_at > self.watermark { over_at } else { over_at.saturating_add(self.lateness_ms) };
+        let due = if over_at > self.clock.watermark() { over_at } else { over_at.saturating_add(self.lateness_ms) };
         let before = self.groups.set_due(group, due);
         if due < before {
             self.ends.leave(group);
@@ -237,6 +237,11 @@ impl GroupProcess {
             "make the window, or the session's gap, shorter, or purge it with a trigger",
         )
     }
+}
+
+/// The watermark with which a window is over. A session takes in a row at its end, so it is over a millisecond later.
+fn over_at(is_session: bool, window: Window) -> i64 {
+    if is_session { window.end } else { window.end.saturating_sub(1) }
 }
 
 impl Operator for GroupProcess {
@@ -308,22 +313,33 @@ impl Operator for GroupProcess {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        // After a restore the sources' time starts anew; what has fired stays fired.
-        self.watermark = self.watermark.max(watermark.0);
-        let reached = Watermark(self.watermark);
+        if !self.clock.advance(watermark) {
+            self.inner().set_watermark(watermark);
+            return Ok(Some(watermark));
+        }
+        let reached = Watermark(self.clock.watermark());
         self.inner().set_watermark(reached);
         self.collect_due();
         Ok(Some(if self.sessions.is_empty() { watermark } else { behind(watermark) }))
     }
 
     fn keeps_time(&self) -> bool {
-        self.trigger.is_some()
+        self.trigger.is_some() || self.clock.is_processing()
     }
 
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        self.clock.tick(time_ms);
+        // A trigger's timers and its windows go by one clock.
+        let now = self.clock.now().unwrap_or(time_ms);
         let inner = self.inner();
-        inner.set_processing_time(time_ms);
-        Ok(inner.next_processing_timer())
+        inner.set_processing_time(now);
+        let timer = inner.next_processing_timer();
+        if !self.clock.is_processing() {
+            return Ok(timer);
+        }
+        self.collect_due();
+        let next = timer.into_iter().chain(self.ends.first_over()).min();
+        Ok(if self.due.is_empty() { next.map(|next| self.clock.shows_at(next)) } else { Some(time_ms) })
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
@@ -337,7 +353,7 @@ impl Operator for GroupProcess {
             held.saving.advance();
             parts.push(StatePart { meta: side.state.clone(), contents: reader.into() });
         }
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        parts.extend(self.clock.parts(&self.shape.uid));
         Ok(parts)
     }
 
@@ -351,7 +367,10 @@ impl Operator for GroupProcess {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.advance(Watermark::MAX).map(drop)
+        self.clock.end();
+        self.advance(Watermark::MAX)?;
+        self.collect_due();
+        Ok(())
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {

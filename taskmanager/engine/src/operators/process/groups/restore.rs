@@ -3,34 +3,37 @@
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::TimestampMillisecondType;
 use levada_common::plan::ProcessSpec;
-use levada_common::planned_state::{ROW_NUMBERS, WATERMARK};
+use levada_common::planned_state::ROW_NUMBERS;
 use levada_common::time::Watermark;
 
-use super::GroupProcess;
+use super::{GroupProcess, Running};
 use super::table::NO_GROUP;
 use crate::error::EngineError;
 use crate::operator::RestoredState;
-use crate::operators::event_time::restored_watermark;
 use crate::operators::process::states;
 use crate::operators::waiting::{self, RestoredRows};
 use crate::operators::window::Window;
 
 impl GroupProcess {
-    /// Takes the states of a snapshot in. Windows that are over by now, and take no more rows, are left out: they were given.
+    /// Takes the states of a snapshot in. Windows that are over by now, and take no more rows, are left out: they were given. By processing
+    /// time what was given is not there.
     ///
     /// Errors: `Restore` for a state that it does not have, or has otherwise, and for rows of no session.
-    pub(super) fn restore(&mut self, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        let is_rows =
-            |state: &RestoredState| state.name == WATERMARK || self.shape.sides.iter().any(|side| side.state.name == state.name);
+    pub(super) fn restore(&mut self, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        let Some(Running { context, inner, .. }) = &mut self.running else { return Ok(()) };
+        self.clock.restore(&self.shape.uid, context, &mut restored)?;
+        match self.clock.now() {
+            None => inner.set_watermark(Watermark(self.clock.watermark())),
+            Some(now) => inner.set_processing_time(now),
+        }
+        let is_rows = |state: &RestoredState| self.shape.sides.iter().any(|side| side.state.name == state.name);
         // What a window had that gave its rows once: how rows of a store were numbered.
         let restored = restored.into_iter().filter(|state| state.name != ROW_NUMBERS);
-        let (mut rows, others): (Vec<_>, Vec<_>) = restored.partition(is_rows);
+        let (rows, others): (Vec<_>, Vec<_>) = restored.partition(is_rows);
         let key_groups = self.running().context.key_groups;
-        self.watermark = restored_watermark(&self.shape.uid, &mut rows)?;
         let rows = waiting::read(&self.shape.uid, &self.shape.sides, key_groups, rows)?;
-        let (uid, failed, watermark) = (self.shape.uid.clone(), self.failed(), Watermark(self.watermark));
+        let (uid, failed) = (self.shape.uid.clone(), self.failed());
         let running = self.running();
-        running.inner.set_watermark(watermark);
         states::restore(&uid, &mut running.inner, &running.context, others)?;
         let mut found = Vec::new();
         let windows = running.windows.for_each_key(&mut running.inner.keyed, |key, name, (start, end)| {
@@ -40,6 +43,7 @@ impl GroupProcess {
         windows.map_err(|source| failed(source.into()))?;
         self.restore_windows(&found);
         rows.into_iter().try_for_each(|rows| self.restore_rows(rows))?;
+        // `is_late` says no by processing time.
         let given: Vec<u32> = (0..self.groups.numbers() as u32)
             .filter(|group| self.groups.has(*group) && self.is_late(self.groups.get(*group).window))
             .collect();
@@ -78,7 +82,7 @@ impl GroupProcess {
             made.into_iter().for_each(|group| self.schedule(group));
         } else {
             let side = &self.shape.sides[input];
-            let place = side.time.expect("sessions go by event time");
+            let place = side.time.expect("sessions go by a time of rows");
             let times = crate::operators::window::times(batch.column(place)).map_err(|reason| self.shape.invariant(reason))?;
             for (key, time) in ids.iter().zip(times) {
                 let mut near = self.groups.touching(*key, Window { start: *time, end: *time });

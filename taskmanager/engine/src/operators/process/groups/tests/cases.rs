@@ -14,7 +14,7 @@ use crate::function::{
 
 fn sessions(gap_ms: i64, lateness_ms: i64) -> Setup {
     let window = WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } };
-    Setup { window, lateness_ms, results: None, two_inputs: false, has_trigger: false, has_evictor: false, evict_ms: 0 }
+    Setup { window, lateness_ms, results: None, two_inputs: false, has_trigger: false, has_evictor: false, evict_ms: 0, by_clock: false }
 }
 
 fn row(key: i64, time: i64, id: i64) -> Row {
@@ -152,7 +152,7 @@ fn a_window_without_key_has_its_trigger_too() {
     let function = RegisteredFunction::window(declaration, |_| Ok(super::Collect)).unwrap();
     let tumbling = WindowSpec::Tumbling { size_ms: 10, offset_ms: 0 };
     let harness = crate::harness::Harness::new(function).event_time("at").window(tumbling, None);
-    let harness = harness.trigger(super::obedient(), Options::new());
+    let harness = harness.trigger(super::obedient(false), Options::new());
     let mut run = harness.clone().start().unwrap();
     let rows = [(1, 1, 0), (2, 2, 1), (11, 3, 0)].map(|(at, id, say)| serde_json::json!({"at": at, "id": id, "say": say}));
     run.push(&rows).unwrap();
@@ -206,7 +206,7 @@ fn what_cannot_be_a_trigger_or_evictor_is_refused_by_name() {
     };
     let text = refused(RegisteredFunction::trigger(trigger(), |_| Ok(Bad)));
     assert!(text.contains("its state \"count\" is not kept per window; bind it `per_window`"), "{text}");
-    let text = refused(RegisteredFunction::trigger(trigger().output("x", LogicalType::Int64), |_| Ok(super::Obedient)));
+    let text = refused(RegisteredFunction::trigger(trigger().output("x", LogicalType::Int64), |_| Ok(super::Obedient { by_clock: false })));
     assert!(text.contains("a trigger gives no rows"), "{text}");
     let evictor = || FunctionDeclaration::new("bad", FunctionKind::Evictor);
     let text = refused(RegisteredFunction::evictor(evictor().event_timers(), |_| Ok(super::ById)));

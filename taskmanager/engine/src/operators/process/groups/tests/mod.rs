@@ -1,6 +1,7 @@
 //! Windows whose keys give their rows each by itself, against a naive model that goes through rows and times one by one: sessions and
 //! other windows, triggers, evictors, late rows, one input and two, over restores to other parallelisms.
 
+mod by_clock;
 mod cases;
 mod model;
 
@@ -48,7 +49,16 @@ impl CoGroupFunction for Collect {
 }
 
 /// Does what each row says, and counts rows.
-struct Obedient;
+struct Obedient {
+    by_clock: bool,
+}
+
+impl Obedient {
+    /// Sets a timer of the time that windows go by.
+    fn set_timer(&self, ctx: &mut KeyedContext<'_>, time_ms: i64) -> Result<(), FunctionError> {
+        if self.by_clock { ctx.set_processing_timer(time_ms) } else { ctx.set_event_timer(time_ms) }
+    }
+}
 
 /// What the count of a window says of it when it is over.
 fn at_end(count: i64) -> TriggerResult {
@@ -89,7 +99,7 @@ impl WindowTrigger for Obedient {
             count.add(ctx, 1)?;
             *answer = said(says.get(row));
             match says.get(row) {
-                4 => ctx.set_event_timer(rows.windows()[row].start + 7)?,
+                4 => self.set_timer(ctx, rows.windows()[row].start + 7)?,
                 5 => ctx.set_processing_timer(ctx.processing_time_ms() + 5)?,
                 _ => {}
             }
@@ -108,8 +118,9 @@ impl WindowTrigger for Obedient {
         for (row, answer) in answers.iter_mut().enumerate() {
             ctx.enter(row);
             *answer = TriggerResult::Fire;
-            if timers.kind() == TimerKind::Event && *count.get(ctx)?.expect("there was a row") % 2 == 1 {
-                ctx.set_event_timer(timers.times_ms()[row] + 11)?;
+            let is_own = self.by_clock || timers.kind() == TimerKind::Event;
+            if is_own && *count.get(ctx)?.expect("there was a row") % 2 == 1 {
+                self.set_timer(ctx, timers.times_ms()[row] + 11)?;
             }
         }
         Ok(())
@@ -125,7 +136,7 @@ impl WindowTrigger for Obedient {
         for (row, (answer, window)) in answers.iter_mut().zip(windows).enumerate() {
             ctx.enter(row);
             *answer = at_end(*count.get(ctx)?.expect("there was a row"));
-            ctx.set_event_timer(window.end + 3)?;
+            self.set_timer(ctx, window.end + 3)?;
         }
         Ok(())
     }
@@ -170,10 +181,11 @@ fn function(two_inputs: bool) -> RegisteredFunction {
     RegisteredFunction::co_group(declaration, |_| Ok(Collect)).unwrap()
 }
 
-fn obedient() -> RegisteredFunction {
+fn obedient(by_clock: bool) -> RegisteredFunction {
     let declaration = FunctionDeclaration::new("obedient", FunctionKind::Trigger).input("say", LogicalType::Int64);
-    let declaration = declaration.event_timers().processing_timers().merging();
-    RegisteredFunction::trigger(declaration, |_| Ok(Obedient)).unwrap()
+    let declaration = declaration.processing_timers().merging();
+    let declaration = if by_clock { declaration } else { declaration.event_timers() };
+    RegisteredFunction::trigger(declaration, move |_| Ok(Obedient { by_clock })).unwrap()
 }
 
 fn by_id() -> RegisteredFunction {
@@ -185,13 +197,12 @@ fn harness(setup: &Setup) -> Harness {
     let evict = if setup.evict_ms > 0 { Some(Evict::Time { ms: setup.evict_ms }) } else { None };
     let mut harness = Harness::new(function(setup.two_inputs))
         .key_pair("k", "key", LogicalType::Int64)
-        .event_time("at")
-        .second_event_time("time")
         .window(setup.window.clone(), evict)
         .allowed_lateness(setup.lateness_ms)
         .batch_rows(7);
+    harness = if setup.by_clock { harness.by_clock() } else { harness.event_time("at").second_event_time("time") };
     if setup.has_trigger {
-        harness = harness.trigger(obedient(), Options::new());
+        harness = harness.trigger(obedient(setup.by_clock), Options::new());
     }
     if setup.has_evictor {
         harness = harness.evictor(by_id(), Options::new());
@@ -228,7 +239,7 @@ fn some_setup(rng: &mut StdRng) -> Setup {
     let results =
         results.filter(|firing| firing.early.is_some() || (lateness_ms > 0 && (firing.late.is_some() || !firing.accumulate)));
     has_trigger |= !is_session && !has_evictor && lateness_ms == 0 && results.is_none();
-    Setup { window, lateness_ms, results, two_inputs, has_trigger, has_evictor, evict_ms }
+    Setup { window, lateness_ms, results, two_inputs, has_trigger, has_evictor, evict_ms, by_clock: false }
 }
 
 fn push(run: &mut HarnessRun, setup: &Setup, input: usize, rows: &[Row]) {
@@ -262,7 +273,9 @@ fn found(run: &mut HarnessRun, setup: &Setup) -> (Vec<String>, Vec<i64>) {
         format!("{} {}..{} [{}] [{}]", row["k"], ms(&row["window_start"]), ms(&row["window_end"]), texts[0], texts[1])
     };
     let rows = run.output().unwrap().iter().map(given).collect();
-    let sides = if setup.two_inputs { vec!["late_left", "late_right"] } else { vec!["late"] };
+    let sides = if setup.by_clock {
+        vec![]
+    } else if setup.two_inputs { vec!["late_left", "late_right"] } else { vec!["late"] };
     let late = sides.into_iter().flat_map(|side| run.side_output(side).unwrap());
     (rows, late.map(|row| row["id"].as_i64().expect("a number")).collect())
 }
@@ -333,7 +346,7 @@ fn windows_give_their_rows_as_the_model_says() {
             }
         }
         run.finish().unwrap();
-        model.advance(i64::MAX);
+        model.finish();
         *seen.entry("ends").or_default() += check(&mut run, &mut model, &format!("seed {seed}, end"));
     }
     for (what, least) in [("rows", 1_500), ("watermarks", 1_500), ("clock", 30), ("restores", 150), ("ends", 150)] {

@@ -29,6 +29,8 @@ pub(super) struct Setup {
     pub(super) has_evictor: bool,
     /// 0 = none.
     pub(super) evict_ms: i64,
+    /// Whether windows, and timers of the trigger, go by processing time.
+    pub(super) by_clock: bool,
 }
 
 impl Setup {
@@ -88,11 +90,17 @@ impl Model {
     }
 
     fn is_late(&self, end: i64) -> bool {
-        self.setup.over_at(end) + self.setup.lateness_ms <= self.watermark
+        !self.setup.by_clock && self.setup.over_at(end) + self.setup.lateness_ms <= self.watermark
+    }
+
+    /// Sets a timer of processing time.
+    fn set_alarm(&self, win: &mut Win, at: i64) {
+        if self.setup.by_clock { win.timers.insert(at) } else { win.alarms.insert(at) };
     }
 
     pub(super) fn take(&mut self, input: usize, rows: &[Row]) {
         for row in rows {
+            let row = &Row { time: if self.setup.by_clock { self.clock } else { row.time }, ..*row };
             let own = self.setup.windows_of(row);
             let mut is_late = true;
             for (start, end) in own {
@@ -139,7 +147,7 @@ impl Model {
         }
         let every_ms = self.setup.results.iter().flat_map(FiringSpec::triggers).filter_map(|trigger| trigger.every_ms).min();
         if let Some(every_ms) = every_ms.filter(|_| merges && win.count > 0) {
-            win.alarms.insert(self.clock + every_ms);
+            self.set_alarm(&mut win, self.clock + every_ms);
         }
         (win.start, win.end) = (win.start.min(start), win.end.max(end));
         win.is_over = self.setup.over_at(win.end) <= self.watermark;
@@ -148,7 +156,7 @@ impl Model {
             win.count += 1;
             match row.say {
                 4 => drop(win.timers.insert(win.start + 7)),
-                5 => drop(win.alarms.insert(self.clock + 5)),
+                5 => self.set_alarm(&mut win, self.clock + 5),
                 _ => {}
             }
             self.answer(&mut win, said(row.say));
@@ -158,7 +166,7 @@ impl Model {
             let gives = trigger.map_or(win.is_over, |trigger| trigger.rows.is_some_and(|rows| win.count >= i64::from(rows)));
             match trigger.and_then(|trigger| trigger.every_ms) {
                 _ if gives => self.give_rest(&mut win),
-                Some(every_ms) if win.count == 1 => drop(win.alarms.insert(self.clock + every_ms)),
+                Some(every_ms) if win.count == 1 => self.set_alarm(&mut win, self.clock + every_ms),
                 _ => {}
             }
         } else if win.is_over {
@@ -205,7 +213,15 @@ impl Model {
 
     pub(super) fn tick(&mut self, to: i64) {
         self.clock = to;
+        if self.setup.by_clock {
+            self.watermark = to - 1;
+        }
         self.settle();
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn finish(&mut self) {
+        self.advance(i64::MAX);
     }
 
     /// Does what is due, window by window.
@@ -220,9 +236,14 @@ impl Model {
         loop {
             let over_at = self.setup.over_at(win.end);
             let end = if win.is_over { over_at + self.setup.lateness_ms } else { over_at };
-            let timer = win.timers.first().copied().filter(|timer| *timer <= self.watermark && *timer <= end);
+            let reached = if self.setup.by_clock { self.clock } else { self.watermark };
+            let timer = win.timers.first().copied().filter(|timer| *timer <= reached && *timer <= end);
             if let Some(timer) = timer {
                 win.timers.pop_first();
+                if self.setup.results.is_some() {
+                    self.give_rest(&mut win);
+                    continue;
+                }
                 if win.count % 2 == 1 {
                     win.timers.insert(timer + 11);
                 }
