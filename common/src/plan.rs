@@ -27,7 +27,7 @@ use crate::types::{Column, LogicalType, StreamSchema};
 pub use changelog::Changelog;
 pub use counted::{AssignSpec, CountedValues, DistinctSpec};
 pub use edge::{Edge, Partition, SideOutput};
-pub use firing::{FiringSpec, Trigger};
+pub use firing::{FiringSpec, Trigger, TriggerSpec};
 pub use join::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec};
 pub use library::{LibraryArgument, LibraryCall};
 pub use process::{Evict, ProcessSpec, ProcessWindow, SecondInput, WindowPart};
@@ -331,6 +331,9 @@ pub struct AggregateSpec {
     /// When the window gives results beside the time when it is over; `None` = then only, once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firing: Option<FiringSpec>,
+    /// What says instead when it gives them; `firing` is `None` then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<Box<TriggerSpec>>,
     /// Whether the input is a changelog, a full one: rows are taken in and taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_changes: bool,
@@ -348,7 +351,9 @@ impl AggregateSpec {
             (_, WindowSpec::Running) if self.takes_changes => Some("groups"),
             (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Some("panes"),
             // A window that gives results more than once has to know of each group what it gave.
-            (_, WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }) if self.firing.is_some() => Some("panes"),
+            (_, WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }) if self.firing.is_some() || self.trigger.is_some() => {
+                Some("panes")
+            }
             (_, WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. }) => Some("slices"),
             (_, WindowSpec::Session { .. }) => Some("sessions"),
             (_, WindowSpec::Count { .. }) => Some("chunks"),

@@ -183,11 +183,12 @@ fn of_aggregate(spec: &AggregateSpec, operator: &OperatorSpec) -> Vec<(String, S
     let bounds = matches!(spec.window, WindowSpec::Session { .. }).then(|| session_bounds_schema(&schema.keys));
     let mut states = vec![(name.to_string(), StateKind::Keyed, schema)];
     states.extend(bounds.map(|schema| (SESSION_BOUNDS.into(), StateKind::Keyed, schema)));
-    if spec.window.is_windowed() {
+    if spec.window.is_windowed() || spec.trigger.is_some() {
         // Every subtask needs it, however many there were.
         let time = if spec.time.processing { PROCESSING_TIME } else { WATERMARK };
         states.push((time.into(), StateKind::OperatorUnion, StateSchema::default()));
     }
+    states.extend(spec.trigger_states(&operator.input).into_iter().map(|state| (state.name, state.kind, state.schema)));
     states.extend(of_counted(spec.counted(), operator));
     states
 }

@@ -13,13 +13,14 @@ const TRIGGER: Keys = Keys {
 /// The keys that are read here.
 pub(super) const FIRING_KEYS: [&str; 4] = ["early", "allowed_lateness", "late", "accumulate"];
 
-/// What the window's map says of it; `None` where it says nothing, or where it makes no sense, which is reported.
+/// What the window's map says of it; `None` where it says nothing, or where it makes no sense, which is reported. A trigger may be what
+/// gives results.
 pub(super) fn read_firing(fields: &Fields<'_>, report: &mut Report) -> Option<FiringSpec> {
     let [early, lateness, late, accumulate] = FIRING_KEYS.map(|key| fields.get(key));
     if [&early, &lateness, &late, &accumulate].into_iter().all(Option::is_none) {
         return None;
     }
-    let has_lateness = lateness.is_some();
+    let (has_lateness, has_trigger) = (lateness.is_some(), fields.get("trigger").is_some());
     let firing = FiringSpec {
         early: early.as_ref().and_then(|at| read_trigger(at, report)),
         lateness_ms: lateness.and_then(|at| report.duration_ms(&at, 0)).unwrap_or(0) as i64,
@@ -32,12 +33,13 @@ pub(super) fn read_firing(fields: &Fields<'_>, report: &mut Report) -> Option<Fi
             "`late` says how often late rows change a result, and none are taken in without `allowed_lateness`",
         );
     }
-    if early.is_none() && !has_lateness {
-        let message = "a window gives one result when it is over, so there is nothing to accumulate; give it `early` or \
+    if early.is_none() && !has_lateness && !has_trigger {
+        let message = "a window gives one result when it is over, so there is nothing to accumulate; give it `early`, `trigger` or \
                        `allowed_lateness`";
         report.error(&fields.path_of("accumulate"), message);
     }
-    (firing.early.is_some() || firing.lateness_ms > 0).then_some(firing)
+    let says = firing.early.is_some() || firing.lateness_ms > 0 || (has_trigger && !firing.accumulate);
+    says.then_some(firing)
 }
 
 /// `{ every, rows }`, at least one of them.

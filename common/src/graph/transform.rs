@@ -244,12 +244,12 @@ fn check_clauses(fields: &Fields<'_>, report: &mut Report) {
         report.error(&fields.path_of("evict"), "`evict` needs a `window` and a `process`: which rows of it the function gets");
     }
     if !has("process")
+        && !has("aggregate")
         && let Some(at) = fields.get("window")
         && let Value::Map(entries) = &at.node.value
         && entries.iter().any(|entry| entry.key == "trigger")
     {
-        let message = "a trigger is asked by the window of a `process`: of an `aggregate` early and late results come by `early`, \
-                       `allowed_lateness`, `late` and `accumulate`; or write the aggregate in Rust, as an `AggregateFunction`";
+        let message = "a trigger is asked by the window of an `aggregate` or a `process`; leave `trigger` out";
         report.error(&join(&at.path, "trigger"), message);
     }
     if let Some(at) = fields.get("key_by").filter(|at| matches!(at.node.value, Value::Map(_)) && !has("with")) {

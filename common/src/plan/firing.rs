@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AggregatePhase, AggregateSpec, WindowSpec};
-use crate::types::{Column, LogicalType};
+use super::{AggregatePhase, AggregateSpec, ProcessSpec, WindowPart, WindowSpec};
+use crate::checkpoint::StateKind;
+use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
+use crate::types::{Column, LogicalType, StreamSchema};
 
 /// When a window gives results beside the one time at which it is over. What is given is always what has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,12 +58,29 @@ impl FiringSpec {
     pub const RESULT_COLUMN: &str = "firing.result";
 }
 
+/// A trigger of a user that says when each key's window of an aggregation gives its result, in place of a `FiringSpec`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TriggerSpec {
+    /// The trigger.
+    pub part: WindowPart,
+    /// As in a `FiringSpec`.
+    pub lateness_ms: i64,
+    /// As in a `FiringSpec`.
+    pub accumulate: bool,
+}
+
+impl TriggerSpec {
+    /// The state that holds of which windows of keys a result was given, where results replace earlier ones.
+    pub const GIVEN: &str = "given";
+}
+
 impl AggregateSpec {
     /// Whether results replace earlier ones.
     pub fn is_changelog(&self) -> bool {
-        match &self.firing {
-            Some(firing) => firing.accumulate,
-            None => self.window == WindowSpec::Running,
+        match (&self.firing, &self.trigger) {
+            (Some(firing), _) => firing.accumulate,
+            (None, Some(trigger)) => trigger.accumulate,
+            (None, None) => self.window == WindowSpec::Running,
         }
     }
 
@@ -75,5 +94,24 @@ impl AggregateSpec {
         let results = self.calls.iter().map(|call| Column::new(&call.name, call.result.clone(), true));
         let fields = LogicalType::Struct(end.into_iter().chain(results).collect());
         keeps.then(|| Column::new(FiringSpec::RESULT_COLUMN, fields, true))
+    }
+
+    /// The states beside the aggregates where a trigger says when results are given, over an input of this schema: the windows of each
+    /// key, of which of them a result was given, what the trigger keeps, and its timers.
+    pub fn trigger_states(&self, input: &StreamSchema) -> Vec<StateDeclaration> {
+        let Some(trigger) = &self.trigger else { return Vec::new() };
+        let keys: Vec<Column> = self.keys.iter().filter_map(|key| input.column(key).cloned()).collect();
+        let given = trigger.accumulate.then(|| StateDeclaration {
+            name: TriggerSpec::GIVEN.into(),
+            kind: StateKind::Keyed,
+            schema: StateSchema {
+                shape: StateShape::Value,
+                windowed: true,
+                values: vec![Column::new("value", LogicalType::Boolean, false)],
+                ..StateSchema::default()
+            },
+        });
+        let states = ProcessSpec::trigger_key_states(&trigger.part).chain(given);
+        states.map(|state| StateDeclaration { schema: state.schema(&keys), ..state }).collect()
     }
 }

@@ -182,22 +182,11 @@ impl ProcessSpec {
     /// The states beside the rows where each key of a window gives them by itself: its windows, and what the trigger keeps.
     pub fn window_key_states(&self) -> Vec<StateDeclaration> {
         let Some(process) = self.window.as_ref().filter(|process| process.is_by_key()) else { return Vec::new() };
-        let bound = |at: usize| Column::new(format!("value.{at}"), LogicalType::Int64, false);
-        let windows = StateDeclaration {
-            name: Self::WINDOWS.into(),
-            kind: StateKind::Keyed,
-            schema: StateSchema {
-                shape: StateShape::Value,
-                windowed: true,
-                values: vec![bound(0), bound(1)],
-                ..StateSchema::default()
-            },
+        let mut states: Vec<StateDeclaration> = match &process.trigger {
+            Some(trigger) => Self::trigger_key_states(trigger).collect(),
+            None => vec![key_windows()],
         };
-        let mut states = vec![windows];
-        if let Some(WindowPart { function, .. }) = process.trigger.as_deref() {
-            states.extend(function.states.iter().cloned());
-            states.extend(timers(function.event_timers, function.processing_timers, true));
-        } else if let Some(firing) = process.results() {
+        if let Some(firing) = process.results() {
             states.push(StateDeclaration {
                 name: Self::RESULTS.into(),
                 kind: StateKind::Keyed,
@@ -211,6 +200,13 @@ impl ProcessSpec {
             states.extend(timers(false, firing.goes_by_clock(), true));
         }
         states.into_iter().map(|state| StateDeclaration { schema: state.schema(&self.keys), ..state }).collect()
+    }
+
+    /// The windows of keys, and what a trigger keeps of them, without the keys' columns.
+    pub(super) fn trigger_key_states(trigger: &WindowPart) -> impl Iterator<Item = StateDeclaration> {
+        let WindowPart { function, .. } = trigger;
+        let timers = timers(function.event_timers, function.processing_timers, true);
+        std::iter::once(key_windows()).chain(function.states.iter().cloned()).chain(timers)
     }
 
     /// The state that holds timers of event time.
@@ -228,6 +224,14 @@ impl ProcessSpec {
         let states = states.iter().cloned().chain(timers(*event_timers, *processing_timers, *window_timers));
         states.map(|state| StateDeclaration { schema: state.schema(&self.keys), ..state }).collect()
     }
+}
+
+/// The state of the windows of keys: from when to when each is now.
+fn key_windows() -> StateDeclaration {
+    let bound = |at: usize| Column::new(format!("value.{at}"), LogicalType::Int64, false);
+    let values = vec![bound(0), bound(1)];
+    let schema = StateSchema { shape: StateShape::Value, windowed: true, values, ..StateSchema::default() };
+    StateDeclaration { name: ProcessSpec::WINDOWS.into(), kind: StateKind::Keyed, schema }
 }
 
 /// The states of timers of event time and of processing time, where there are any.

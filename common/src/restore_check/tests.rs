@@ -72,6 +72,7 @@ fn aggregate(uid: &str, key: &str, window: WindowSpec, result: LogicalType) -> O
             calls: vec![sum(result)],
             changelog_full: false,
             firing: None,
+            trigger: None,
             takes_changes: false,
             distinct: Vec::new(),
         }),

@@ -88,6 +88,7 @@ impl Planner<'_> {
         keys.iter().for_each(|key| arguments.column(key));
         let window = self.window(node, &stream, &mut arguments);
         let firing = self.firing(node, &window);
+        let trigger = self.trigger(node, &window, &stream, &mut arguments);
         // By processing time no row is late.
         let late = (window.is_windowed() && !node.window_time.processing).then(|| stream.clone());
         if late.is_some() && self.outputs.is_read(&node.uid, SideOutput::LATE) {
@@ -105,8 +106,16 @@ impl Planner<'_> {
                 }
             }
         }
-        let changes = self.changes(node, &keys, &window, firing.as_ref());
-        let output = aggregate_output(&keys, (&window, &node.window_time), &planned, changes.is_some());
+        let accumulate = firing.map(|firing| firing.accumulate).or(trigger.as_ref().map(|trigger| trigger.accumulate));
+        let changes = self.changes(node, &keys, &window, accumulate);
+        // A group has a row; only the one without key of a global window gives results over none, and a session that was purged before
+        // its result is taken back.
+        let may_be_empty = match window {
+            WindowSpec::Global => keys.is_empty(),
+            WindowSpec::Session { .. } => trigger.is_some(),
+            _ => false,
+        };
+        let output = aggregate_output(&keys, (&window, &node.window_time), (&planned, may_be_empty), changes.is_some());
         let spec = AggregateSpec {
             keys: keys.iter().map(|key| key.name.clone()).collect(),
             window: window.clone(),
@@ -115,10 +124,12 @@ impl Planner<'_> {
             calls: planned,
             changelog_full: node.changelog_full,
             firing,
+            trigger: trigger.map(Box::new),
             takes_changes: stream.schema.changelog,
             distinct: Vec::new(),
         };
         self.check_outputs(node, &keys, &spec);
+        self.check_trigger_states(node, &spec, &arguments.distinct);
         if self.errors.0.len() == errors && unknown.is_empty() {
             self.push_aggregate(node, &mut stream, spec, arguments, output.clone(), wanted);
             if let Some(late) = late {
@@ -303,6 +314,8 @@ impl Planner<'_> {
             WindowSpec::Session { gap: SessionGap::Column { .. } } => spec.time.processing || reads_late,
             _ => reads_late,
         };
+        // A trigger looks at rows.
+        let needs_rows = needs_rows || spec.trigger.is_some();
         let takes_rows = in_place || needs_rows || spec.takes_changes || !distinct.is_empty();
         if !takes_rows {
             let partial = AggregateSpec { phase: AggregatePhase::Partial, ..spec.clone() };
@@ -378,7 +391,7 @@ fn placeholder(name: &str) -> AggregateCall {
 fn aggregate_output(
     keys: &[Column],
     (window, time): (&WindowSpec, &WindowTime),
-    calls: &[AggregateCall],
+    (calls, may_be_empty): (&[AggregateCall], bool),
     changelog: bool,
 ) -> StreamSchema {
     let windowed = window.is_windowed();
@@ -386,8 +399,6 @@ fn aggregate_output(
     if windowed {
         columns.extend(WINDOW.map(|name| Column::new(name, LogicalType::Timestamp, false)));
     }
-    // A group has a row; only the one without key of a global window fires over none.
-    let may_be_empty = keys.is_empty() && *window == WindowSpec::Global;
     columns.extend(calls.iter().map(|call| {
         let nullable = call.function != AggregateFunction::Count && (call.argument_nullable || may_be_empty);
         Column::new(&call.name, call.result.clone(), nullable)

@@ -8,6 +8,10 @@ use super::stream::{Outlet, Stage, StageKind, Stream};
 /// Nobody on the way knows them.
 const WITHOUT_REPLACED: &str = "the input is a changelog without the rows that its updates replace";
 
+/// Why there are none where a trigger says when results come.
+const OF_TRIGGER: &str = "the input is a changelog of a window with a `trigger`, which does not give the rows that its updates replace, \
+                          and these are needed here; act on its key only, or take its results in parts with `accumulate: false`";
+
 impl Planner<'_> {
     /// Has every update of a changelog come with the row that it replaces: the node that makes the changes gives them then to all
     /// of its readers.
@@ -21,6 +25,7 @@ impl Planner<'_> {
             _ => return Err(WITHOUT_REPLACED.into()),
         };
         match kind {
+            OperatorKind::Aggregate(spec) if spec.trigger.is_some() => return Err(OF_TRIGGER.into()),
             OperatorKind::Aggregate(spec) => spec.changelog_full = true,
             OperatorKind::Top(spec) => spec.changelog_full = true,
             _ => return Err(WITHOUT_REPLACED.into()),

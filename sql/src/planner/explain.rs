@@ -5,8 +5,8 @@ use std::fmt::Write;
 use levada_common::plan::{
     AggregateCall, AggregatePhase, AggregateSpec, AlignSpec, Changelog, Edge, Evict, FiringSpec, FutureBound, FutureRows,
     JobSettings, JoinScope, JoinSide, JoinSpec, LibraryArgument, OperatorKind, OperatorSpec, Partition, Plan, ProcessSpec,
-    ProcessWindow, RestartSettings, SessionGap, SplitBranch, TimeFormat, TopSpec, TopWindow, Trigger, Vertex, WatermarkRule,
-    WatermarkSpec, WindowPart, WindowSpec, WindowTime,
+    ProcessWindow, RestartSettings, SessionGap, SplitBranch, TimeFormat, TopSpec, TopWindow, Trigger, TriggerSpec, Vertex,
+    WatermarkRule, WatermarkSpec, WindowPart, WindowSpec, WindowTime,
 };
 use levada_common::types::StreamSchema;
 
@@ -270,7 +270,13 @@ fn process(spec: &ProcessSpec) -> String {
 }
 
 fn aggregate(spec: &AggregateSpec) -> String {
-    let window = window(&spec.window) + &window_time(&spec.time) + &spec.firing.as_ref().map(firing).unwrap_or_default();
+    let of_trigger = |trigger: &TriggerSpec| {
+        let TriggerSpec { lateness_ms, accumulate, .. } = *trigger;
+        let results = firing(&FiringSpec { early: None, lateness_ms, late: None, accumulate });
+        format!("{results}, trigger \"{}\"", trigger.part.function.name)
+    };
+    let results = spec.firing.as_ref().map(firing).or(spec.trigger.as_deref().map(of_trigger)).unwrap_or_default();
+    let window = window(&spec.window) + &window_time(&spec.time) + &results;
     let keys = keys(&spec.keys);
     let changes = if spec.takes_changes { " over changes" } else { "" };
     let values = spec.distinct.join(", ");

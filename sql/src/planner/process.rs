@@ -265,7 +265,7 @@ impl Planner<'_> {
         Some((SecondInput { schema: stream.schema.clone(), keys: names }, stream))
     }
 
-    fn check_time(&mut self, path: &str, whose: &str, function: &FunctionDeclaration, stream: &Stream) {
+    pub(super) fn check_time(&mut self, path: &str, whose: &str, function: &FunctionDeclaration, stream: &Stream) {
         if function.event_timers
             && stream.schema.event_time.is_none()
             && let Some(reason) = &stream.no_event_time

@@ -77,22 +77,8 @@ impl Planner<'_> {
             self.error(format!("transforms.{}.evict", node.uid), message);
         }
         let trigger = node.trigger.as_ref().and_then(|trigger| self.window_part(node, FunctionKind::Trigger, trigger, stream));
-        if let Some(trigger) = trigger.as_ref().filter(|trigger| !trigger.function.merging)
-            && matches!(window, WindowSpec::Session { .. })
-        {
-            let message = format!(
-                "trigger \"{}\" does not merge windows, and sessions become one: implement `on_merge` and declare it `merging`",
-                trigger.function.name
-            );
-            self.error(format!("{path}.trigger"), message);
-        }
-        if let Some(trigger) = trigger.as_ref().filter(|trigger| trigger.function.event_timers && node.window_time.processing) {
-            let message = format!(
-                "trigger \"{}\" sets timers of event time, and these windows go by processing time, as its timers must: declare it with \
-                 `processing_timers` alone",
-                trigger.function.name
-            );
-            self.error(format!("{path}.trigger"), message);
+        if let Some(trigger) = &trigger {
+            self.check_trigger_window(node, &trigger.function, matches!(window, WindowSpec::Session { .. }));
         }
         let time = node.window_time.clone();
         let planned = ProcessWindow { window, time, evict, firing: node.firing, trigger, evictor };
@@ -129,7 +115,7 @@ impl Planner<'_> {
     }
 
     /// A trigger or evictor of a window; `None` where it cannot be one, which is reported.
-    fn window_part(
+    pub(super) fn window_part(
         &mut self,
         node: &TransformNode,
         kind: FunctionKind,

@@ -166,7 +166,8 @@ fn aggregate_reads(spec: &AggregateSpec, input: &StreamSchema) -> BTreeSet<Strin
         return input.columns.iter().map(|column| column.name.clone()).collect();
     }
     let arguments = spec.calls.iter().flat_map(AggregateCall::reads).filter(|name| !is_marked(&spec.distinct, name));
-    let arguments = arguments.chain(&spec.distinct);
+    let asked = spec.trigger.iter().flat_map(|trigger| &trigger.part.function.inputs).map(|column| &column.name);
+    let arguments = arguments.chain(&spec.distinct).chain(asked);
     let windows = window_reads(&spec.window, spec.is_over_event_time(), input);
     spec.keys.iter().chain(arguments).cloned().chain(windows).collect()
 }

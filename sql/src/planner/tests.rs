@@ -8,6 +8,7 @@ mod lookup;
 mod outputs;
 mod process;
 mod top;
+mod triggers;
 mod watermark;
 mod windows;
 

@@ -107,8 +107,8 @@ fn clauses_that_make_no_sense_are_refused() {
         ("window: same", "words.window: a window needs an `aggregate`, a `join`, an `order_by` or a `process`"),
         ("evict: { rows: 1 }\n    process: f", "`evict` needs a `window` and a `process`"),
         (
-            "window: { tumbling: { size: 1s }, trigger: t }\n    aggregate: { n: count(*) }",
-            "a trigger is asked by the window of a `process`",
+            "window: { tumbling: { size: 1s }, trigger: t }\n    order_by: line\n    limit: 1",
+            "words.window.trigger: a trigger is asked by the window of an `aggregate` or a `process`",
         ),
         ("evict: {}\n    process: f\n    window: same", "one of `rows`, `time` and `function` is expected"),
         ("key_by: [line]", "words.key_by: `key_by` needs an `aggregate`, a `process`, an `order_by` or a `deduplicate`"),

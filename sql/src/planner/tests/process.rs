@@ -236,8 +236,18 @@ fn windows_of_processing_time_whose_keys_give_their_rows_each_need_no_event_time
         ("session: { gap: 1s }", "", &[][..], "session gap 1 s of processing time"),
         ("session: { gap: auction * 2 }", "evict: { time: 2s }, ", &[], "session gap of auction * 2 ms of processing time"),
         ("tumbling: { size: 1s }, trigger: timely", "", &["_timers.processing"], "of processing time, trigger \"timely\""),
-        ("sliding: { size: 2s, slide: 1s }", "evict: { function: outliers, options: { most: 1 } }, ", &[], "evictor \"outliers\""),
-        ("session: { gap: 1s }, early: { rows: 2 }, accumulate: false", "", &["results"], "of processing time early after 2 rows"),
+        (
+            "sliding: { size: 2s, slide: 1s }",
+            "evict: { function: outliers, options: { most: 1 } }, ",
+            &[],
+            "evictor \"outliers\"",
+        ),
+        (
+            "session: { gap: 1s }, early: { rows: 2 }, accumulate: false",
+            "",
+            &["results"],
+            "of processing time early after 2 rows",
+        ),
     ] {
         let clauses = format!("key_by: [bidder], window: {{ {window}, time: processing }}, {evict}process: median");
         let plan = plan_with(&job(", watermark: none", &clauses, "middle"), &functions());

@@ -200,6 +200,7 @@ fn spec(calls: &[AggregateCall], phase: AggregatePhase) -> AggregateSpec {
         calls: calls.to_vec(),
         changelog_full: false,
         firing: None,
+        trigger: None,
         time: WindowTime::default(),
         takes_changes: false,
         distinct: Vec::new(),

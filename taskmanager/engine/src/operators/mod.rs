@@ -95,7 +95,7 @@ pub fn build(
         OperatorKind::Project { columns, unnest } => project::build(spec, columns, *unnest, compiler),
         OperatorKind::Assign(assign) => aggregate::assign::build(spec, assign),
         OperatorKind::Distinct(distinct) => aggregate::distinct::build(spec, distinct),
-        OperatorKind::Aggregate(aggregate) => aggregate::build(spec, aggregate, compiler),
+        OperatorKind::Aggregate(aggregate) => aggregate::build(spec, aggregate, compiler, functions),
         OperatorKind::Process(process) => process::build(spec, process, functions),
         OperatorKind::Join(join) => join::build(spec, join),
         OperatorKind::Top(top) => top::build(spec, top),

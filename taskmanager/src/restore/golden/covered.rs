@@ -35,6 +35,14 @@ fn of_aggregate(aggregate: &AggregateSpec) -> Vec<String> {
         found.push(format!("{window} full"));
     }
     found.extend(aggregate.calls.iter().map(|call| format!("{}()", call.function_name())));
+    if let Some(trigger) = &aggregate.trigger {
+        let name = if aggregate.time.processing { format!("{window} of processing time") } else { window.into() };
+        found.push(format!("{name} with a trigger"));
+        let mut with = |has: bool, part: &str| found.extend(has.then(|| format!("{window} with a trigger {part}")));
+        with(trigger.part.function.event_timers || trigger.part.function.processing_timers, "that sets timers");
+        with(trigger.lateness_ms > 0, "and lateness");
+        with(!trigger.accumulate, "in parts");
+    }
     if let Some(firing) = &aggregate.firing {
         let triggers = [("early", firing.early), ("late", firing.late)];
         for (when, trigger) in triggers.into_iter().filter_map(|(when, trigger)| Some((when, trigger?))) {
@@ -182,6 +190,20 @@ const WANTED: &[&str] = &[
     "cumulate full",
     "session full",
     "global full",
+    "tumbling with a trigger",
+    "tumbling with a trigger that sets timers",
+    "tumbling with a trigger and lateness",
+    "tumbling with a trigger in parts",
+    "tumbling of processing time with a trigger",
+    "sliding with a trigger",
+    "cumulate with a trigger",
+    "session with a trigger",
+    "session with a trigger and lateness",
+    "session by column with a trigger",
+    "session of processing time with a trigger",
+    "same with a trigger",
+    "global with a trigger",
+    "global with a trigger in parts",
     "count()",
     "sum()",
     "min()",

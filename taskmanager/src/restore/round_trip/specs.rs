@@ -143,6 +143,7 @@ pub fn aggregate(uid: &str, window: WindowSpec) -> OperatorSpec {
         calls,
         changelog_full: false,
         firing,
+        trigger: None,
         takes_changes: false,
         distinct: Vec::new(),
     };

@@ -3,8 +3,8 @@
 
 use levada_common::function::{FunctionDeclaration, FunctionKind};
 use levada_common::plan::{
-    AggregateSpec, Evict, FiringSpec, OperatorKind, OperatorSpec, ProcessWindow, SecondInput, SessionGap, Trigger, WindowPart,
-    WindowSpec, WindowTime,
+    AggregateSpec, Evict, FiringSpec, OperatorKind, OperatorSpec, ProcessWindow, SecondInput, SessionGap, Trigger, TriggerSpec,
+    WindowPart, WindowSpec, WindowTime,
 };
 use levada_common::types::LogicalType;
 use levada_engine::function::{
@@ -55,6 +55,11 @@ fn early(accumulate: bool) -> Option<FiringSpec> {
     Some(FiringSpec { early: rows(2), lateness_ms: 300, late: rows(3), accumulate })
 }
 
+/// A trigger of an aggregation.
+fn asked() -> Option<Box<TriggerSpec>> {
+    Some(Box::new(TriggerSpec { part: *part(ENOUGH), lateness_ms: 200, accumulate: true }))
+}
+
 /// A function that gets a whole window of two inputs.
 fn paired() -> OperatorSpec {
     let mut spec = windowed(PAIRED, PAIRED, ProcessWindow::once(tumbling(), None));
@@ -92,6 +97,8 @@ pub fn specs() -> Vec<OperatorSpec> {
         with("sessions_by_clock", WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: 1_000 } }, |spec| {
             spec.time.processing = true;
         }),
+        with("sums_with_trigger", sliding(), |spec| spec.trigger = asked()),
+        with("session_sums_with_trigger", session(), |spec| spec.trigger = asked()),
         windowed(WHOLE, WHOLE, ProcessWindow::once(tumbling(), Some(Evict::Rows { rows: 3 }))),
         paired(),
         windowed("triggered", GATHERED, by_key(sliding())),

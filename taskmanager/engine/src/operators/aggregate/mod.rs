@@ -20,6 +20,7 @@ mod sessions;
 mod shape;
 mod shown;
 mod slices;
+mod triggered;
 mod updating;
 mod value_sets;
 mod windows;
@@ -30,6 +31,7 @@ use levada_common::plan::{AggregatePhase, AggregateSpec, OperatorSpec, SideOutpu
 
 use crate::error::EngineError;
 use crate::expr::ExpressionCompiler;
+use crate::function::Functions;
 use crate::operator::Operator;
 use crate::operators::late::LateRows;
 use shape::Shape;
@@ -39,14 +41,19 @@ pub(super) use slices::Series;
 
 /// The operator of this aggregation.
 ///
-/// Errors: `Invariant` where the plan names a column, type or combination that the engine does not have.
+/// Errors: `Invariant` where the plan names a column, type or combination that the engine does not have; a trigger that is not registered
+/// here, or was declared otherwise at planning.
 pub fn build(
     spec: &OperatorSpec,
     aggregate: &AggregateSpec,
     compiler: &dyn ExpressionCompiler,
+    functions: &Functions,
 ) -> Result<Box<dyn Operator>, EngineError> {
     let shape = Arc::new(Shape::new(spec, aggregate, compiler)?);
     let late = LateRows::new(spec, SideOutput::LATE, &spec.input)?;
+    if let Some(trigger) = &aggregate.trigger {
+        return triggered::build((spec, aggregate, trigger), shape, late, functions);
+    }
     Ok(match (aggregate.phase, &aggregate.window) {
         (AggregatePhase::Partial, _) if aggregate.time.processing => Box::new(partial::Partial::new(shape, aggregate)),
         (AggregatePhase::Partial, WindowSpec::Session { .. }) => Box::new(sessions::Partial::new(shape, spec, aggregate)?),
@@ -79,13 +86,14 @@ pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
     let is_own = ["panes", "slices", "aggregate", "groups"].contains(&state) && aggregate.state_name() == Some(state);
     let is_own = is_own || aggregate.state_name() == Some(state) && overlaps(aggregate);
     let is_counted = aggregate.takes_changes && aggregate.counted().iter().any(|counted| counted.state == state);
-    (is_own || is_counted) && aggregate.distinct.is_empty()
+    (is_own || is_counted) && aggregate.distinct.is_empty() && aggregate.trigger.is_none()
 }
 
-/// Whether the aggregation is on the heap: what is told apart in sets, and sessions that are given more than once.
+/// Whether the aggregation is on the heap: what is told apart in sets, sessions that are given more than once, and windows with a
+/// trigger.
 pub(super) fn stands_on_heap(aggregate: &AggregateSpec) -> bool {
     let is_given_often = matches!(aggregate.window, WindowSpec::Session { .. }) && aggregate.firing.is_some();
-    is_given_often || !aggregate.distinct.is_empty()
+    is_given_often || aggregate.trigger.is_some() || !aggregate.distinct.is_empty()
 }
 
 /// Whether its windows are of rows, and overlap.

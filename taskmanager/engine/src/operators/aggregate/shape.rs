@@ -148,6 +148,7 @@ impl Shape {
             calls: vec![AggregateCall::count(CountedValues::COUNT)],
             changelog_full: false,
             firing: None,
+            trigger: None,
             takes_changes: false,
             distinct: Vec::new(),
         };

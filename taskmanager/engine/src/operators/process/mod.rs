@@ -3,7 +3,7 @@
 //! It gives the function batches and due timers, holds its states, and takes part in checkpoints for it. Must never know what
 //! the function does. Invariant: timers of event time fire before the watermark that they waited for goes on.
 
-mod groups;
+pub(super) mod groups;
 mod guard;
 mod states;
 #[cfg(test)]

@@ -20,6 +20,7 @@ use proptest::prelude::*;
 use super::super::build;
 use super::rig::{MAX_PARALLELISM, Rig, rows_of, store};
 use super::store::{Databases, as_part, memory, split_parts};
+use crate::function::Functions;
 use crate::operator::RestoredState;
 use crate::testing::Closures;
 
@@ -123,6 +124,7 @@ fn aggregate(full: bool) -> AggregateSpec {
         ],
         changelog_full: full,
         firing: None,
+        trigger: None,
         takes_changes: true,
         distinct: Vec::new(),
     }
@@ -149,7 +151,8 @@ fn rig_before(
         sides: Vec::new(),
         bad_records: BadRecordPolicy::Fail,
     };
-    Rig::of(build(&spec, aggregate, &Closures::default()).expect("it is built"), cold, restored, range).expect("it opens")
+    Rig::of(build(&spec, aggregate, &Closures::default(), &Functions::new()).expect("it is built"), cold, restored, range)
+        .expect("it opens")
 }
 
 /// The calls that keep no values, by the number of which others are left out.

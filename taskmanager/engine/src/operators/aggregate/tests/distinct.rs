@@ -272,7 +272,8 @@ impl Chained {
         let first = spec(OperatorKind::Assign(assign.clone()), rig::input_schema(), assigned.clone());
         let last = spec(OperatorKind::Aggregate(counts.clone()), marked, output);
         let first = super::super::assign::build(&first, &assign).expect("it is built");
-        let last = super::super::build(&last, &counts, &Closures::default()).expect("it is built");
+        let last =
+            super::super::build(&last, &counts, &Closures::default(), &crate::function::Functions::new()).expect("it is built");
         let of = |operator| Rig::of(operator, None, Vec::new(), everything).expect("it opens");
         Self { rigs: [of(first), opened(assigned, &distinct, Vec::new(), everything), of(last)] }
     }

@@ -19,5 +19,6 @@ mod slices;
 mod standing;
 mod store;
 mod told_apart;
+mod triggered;
 mod windows;
 mod zones;

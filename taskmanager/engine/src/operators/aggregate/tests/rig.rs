@@ -22,6 +22,7 @@ use levada_state::snapshot::StatePart;
 use super::super::build;
 use super::linked::{is_linked, linked};
 use crate::error::EngineError;
+use crate::function::Functions;
 use crate::metrics::NodeMetrics;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::testing::Closures;
@@ -85,6 +86,7 @@ pub(super) fn spec(keys: &[&str], window: WindowSpec, calls: Vec<AggregateCall>)
         calls,
         changelog_full: false,
         firing: None,
+        trigger: None,
         takes_changes: false,
         distinct: Vec::new(),
     }
@@ -127,7 +129,7 @@ fn operator(aggregate: &AggregateSpec) -> Result<Box<dyn Operator>, EngineError>
     let spec = operator_spec(aggregate);
     match is_linked(aggregate) {
         true => linked(spec, aggregate),
-        false => build(&spec, aggregate, &Closures::default()),
+        false => build(&spec, aggregate, &Closures::default(), &Functions::new()),
     }
 }
 

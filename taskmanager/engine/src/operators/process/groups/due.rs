@@ -4,11 +4,11 @@
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 
 use super::table::{NO_GROUP, namespace};
-use super::{GroupProcess, over_at};
+use super::{Contents, GroupWindows, over_at};
 use crate::error::EngineError;
 use crate::function::{FiredTimers, FunctionError, Namespace, Rows, TimerKind, TriggerResult};
-use crate::operators::process::failed;
 use crate::operators::aggregate::Ends;
+use crate::operators::process::failed;
 use crate::operators::process::guard::guarded;
 use crate::operators::window::Window;
 
@@ -18,7 +18,7 @@ const TIMERS_MAX: usize = 1024;
 /// Most windows that a trigger gets at once.
 const WINDOWS_MAX: usize = 256;
 
-impl GroupProcess {
+impl<C: Contents> GroupWindows<C> {
     /// Takes the groups whose time has come.
     pub(super) fn collect_due(&mut self) {
         let until = match self.clock.now() {
@@ -64,8 +64,8 @@ impl GroupProcess {
     fn fire_timers(&mut self, kind: TimerKind, until: i64) -> Result<(), EngineError> {
         let of_function = self.failed();
         let (by_clock, sessions) = (self.clock.is_processing(), !self.sessions.is_empty());
-        let Self { shape, trigger: Some(trigger), groups, running: Some(running), .. } = self else { return Ok(()) };
-        let inner = &mut running.inner;
+        let Self { contents, trigger: Some(trigger), groups, running: Some(running), .. } = self else { return Ok(()) };
+        let (frame, inner) = (contents.frame(), &mut running.inner);
         let mut times_ms = Vec::new();
         inner.take_due_until(kind, until, TIMERS_MAX, &mut times_ms).map_err(of_function)?;
         let mut found = Vec::with_capacity(times_ms.len());
@@ -73,7 +73,9 @@ impl GroupProcess {
         if by_clock {
             let is_over = |group: u32, time: i64| time > over_at(sessions, groups.get(group).window);
             let timers = found.iter_mut().zip(&times_ms);
-            timers.filter(|(group, time)| **group != NO_GROUP && is_over(**group, **time)).for_each(|(group, _)| *group = NO_GROUP);
+            timers
+                .filter(|(group, time)| **group != NO_GROUP && is_over(**group, **time))
+                .for_each(|(group, _)| *group = NO_GROUP);
         }
         let mut is_there = found.iter().map(|group| *group != NO_GROUP);
         times_ms.retain(|_| is_there.next().is_some_and(|is_there| is_there));
@@ -84,24 +86,22 @@ impl GroupProcess {
         let windows: Vec<Window> = found.iter().map(|group| groups.get(*group).window).collect();
         let keys: Vec<u32> = found.iter().map(|group| groups.get(*group).key).collect();
         inner.enter_windows(keys.iter().copied(), found.iter().map(|group| namespace(groups.get(*group).name)));
-        let failed = failed(&shape.uid, &trigger.declaration.name);
+        let failed = failed(&frame.uid, &trigger.declaration.name);
         let options = RecordBatchOptions::new().with_row_count(Some(keys.len()));
-        let keys = RecordBatch::try_new_with_options(shape.key_schema.clone(), inner.keyed.key_columns(&keys), &options);
+        let keys = RecordBatch::try_new_with_options(frame.key_schema.clone(), inner.keyed.key_columns(&keys), &options);
         let keys = keys.map_err(|error| failed(FunctionError::OutputColumns(error)))?;
         let reach: Vec<Namespace> = windows.iter().map(|window| namespace(*window)).collect();
         let timers = FiredTimers { kind, keys: Rows::new(&keys), times_ms: &times_ms, windows: &reach };
         let mut answers = vec![TriggerResult::Continue; found.len()];
         guarded(|| trigger.work.on_timers(timers, inner, &mut answers)).map_err(failed)?;
+        let (contents, mut place) = self.contents();
         for ((group, window), answer) in found.into_iter().zip(windows).zip(answers) {
-            if self.evictor.is_some() && self.firing.has(group) {
-                self.flush()?;
-            }
-            self.answer(group, window, answer)?;
+            contents.answer(&mut place, group, window, answer)?;
         }
         Ok(())
     }
 
-    /// Gives windows whose end came before the timer that is due next, and forgets those that take no more rows.
+    /// Gives windows whose end came before the timer that is due next, and forgets those that take no more rows in.
     fn end_windows(&mut self, timer: Option<i64>) -> Result<(), EngineError> {
         let (mut ended, mut gone) = (Vec::new(), Vec::new());
         let is_before = |(due, _): &(i64, u32)| timer.is_none_or(|timer| *due < timer);
@@ -117,10 +117,13 @@ impl GroupProcess {
                 gone.push(group);
             }
         }
-        for (group, answer) in ended.iter().zip(self.answers_at_end(&ended)?) {
-            self.answer(*group, self.groups.get(*group).window, answer)?;
+        let answers = self.answers_at_end(&ended)?;
+        let (contents, mut place) = self.contents();
+        for (group, answer) in ended.iter().zip(answers) {
+            let window = place.groups.get(*group).window;
+            contents.answer(&mut place, *group, window, answer)?;
         }
-        self.flush()?;
+        contents.flush(&mut place)?;
         if self.lateness_ms > 0 {
             for group in ended {
                 let over_at = self.over_at(self.groups.get(group).window);
@@ -130,20 +133,20 @@ impl GroupProcess {
             }
             self.collect_due();
         }
-        gone.into_iter().for_each(|group| self.forget(group));
+        self.forget(&gone);
         Ok(())
     }
 
-    /// What becomes of windows that are over: what the trigger says, and without one they give their rows.
+    /// What becomes of windows that are over: what the trigger says, and without one they give what they have.
     fn answers_at_end(&mut self, ended: &[u32]) -> Result<Vec<TriggerResult>, EngineError> {
         let mut answers = vec![TriggerResult::Fire; ended.len()];
-        let Self { shape, trigger: Some(trigger), groups, running: Some(running), .. } = self else { return Ok(answers) };
+        let Self { contents, trigger: Some(trigger), groups, running: Some(running), .. } = self else { return Ok(answers) };
         if !ended.is_empty() {
             let windows: Vec<Namespace> = ended.iter().map(|group| namespace(groups.get(*group).window)).collect();
             let keys = ended.iter().map(|group| groups.get(*group).key);
             running.inner.enter_windows(keys, ended.iter().map(|group| namespace(groups.get(*group).name)));
             let answered = guarded(|| trigger.work.on_end(&windows, &mut running.inner, &mut answers));
-            answered.map_err(failed(&shape.uid, &trigger.declaration.name))?;
+            answered.map_err(failed(&contents.frame().uid, &trigger.declaration.name))?;
         }
         Ok(answers)
     }

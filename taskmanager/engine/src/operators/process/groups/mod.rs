@@ -1,21 +1,20 @@
-//! The operator that hands a function of a user the rows of windows whose keys give them each by itself: sessions, windows with a
-//! trigger or an evictor of a user, windows that take late rows in.
+//! Operators in windows whose keys give what they have each by itself: sessions, windows with a trigger or an evictor of a user, windows
+//! that take late rows in. What they have are rows for a function, or accumulators (`Contents`).
 //!
-//! Rows are kept by key and window. What each key's windows are, and what a trigger keeps of them, are keyed states: snapshots, restores
-//! and timers are those of keyed functions. Without a trigger a window gives its rows when it is over, and after each batch that
-//! brings late ones. Windows go by event time, or by processing time, by which no row is late. Must never know what function and trigger
+//! It is kept by key and window. What each key's windows are, and what a trigger keeps of them, are keyed states: snapshots, restores
+//! and timers are those of keyed functions. Without a trigger a window gives what it has when it is over, and after each batch that
+//! brings late rows. Windows go by event time, or by processing time, by which no row is late. Must never know what trigger and contents
 //! do.
 
 mod arriving;
+mod contents;
 mod due;
-mod evict;
-mod firing;
-mod held;
 mod restore;
 mod results;
+mod rows;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(in crate::operators) mod tests;
 mod trigger;
 
 use std::collections::VecDeque;
@@ -23,108 +22,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::record_batch::RecordBatch;
-use levada_common::function::FunctionDeclaration;
 use levada_common::ids::CheckpointId;
-use levada_common::plan::{JoinSide, OperatorSpec, ProcessSpec, ProcessWindow, SideOutput, WindowSpec};
+use levada_common::plan::ProcessSpec;
 use levada_common::time::Watermark;
 use levada_state::descriptor::{ValueState, ValueStateDescriptor};
 use levada_state::keyed::HeapShare;
 use levada_state::snapshot::StatePart;
 
 use super::guard::guarded;
-use super::window::Shape;
 use super::{failed, states};
 use crate::error::EngineError;
-use crate::function::{FunctionContext, FunctionError, Functions, Inner, Output, WindowWork};
+use crate::function::{FunctionContext, FunctionError, Inner};
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::aggregate::{Ends, SessionSource, behind};
 use crate::operators::charge::charge;
 use crate::operators::late::LateRows;
 use crate::operators::window::{Window, WindowClock};
-use evict::Evictor;
-use firing::{Firing, Given};
-use held::Held;
-use table::{Group, Groups, namespace};
-use trigger::Trigger;
+use table::{Group, Groups};
 
-/// The operator of such a function, not yet opened.
-///
-/// Errors: `Invariant` where the plan names a column that there is not; a trigger or evictor that is not registered here, or was declared
-/// otherwise at planning.
-pub(super) fn build(
-    spec: &OperatorSpec,
-    process: &ProcessSpec,
-    window: &ProcessWindow,
-    work: Box<dyn WindowWork>,
-    functions: &Functions,
-) -> Result<Box<dyn Operator>, EngineError> {
-    let shape = Shape::new(spec, process, window)?;
-    let inputs: Vec<_> = std::iter::once(&spec.input).chain(process.second.iter().map(|second| &second.schema)).collect();
-    let late_names = match inputs.len() {
-        1 => vec![SideOutput::LATE],
-        _ => JoinSide::ALL.map(|side| side.late_output()).to_vec(),
-    };
-    let late = late_names.into_iter().zip(&inputs).map(|(name, input)| LateRows::new(spec, name, input));
-    let sessions = match &window.window {
-        WindowSpec::Session { gap } => {
-            let sources = inputs.iter().map(|input| SessionSource::of_rows(spec, input, gap, &window.time));
-            sources.collect::<Result<Vec<_>, _>>().map_err(|reason| shape.invariant(reason))?
-        }
-        _ => Vec::new(),
-    };
-    let trigger = match (&window.trigger, window.results()) {
-        (Some(part), _) => Some(Trigger::new(&shape, part, &inputs, functions)?),
-        (None, Some(firing)) => Some(Trigger::of_results(firing, inputs.len())),
-        (None, None) => None,
-    };
-    let evictor = match (&window.evictor, window.evict) {
-        (Some(part), _) => {
-            let evictor = trigger::create(&shape.uid, part, functions, |function, options| function.create_evictor(options))?;
-            Some((Evictor::Function(evictor), Arc::new(part.function.clone())))
-        }
-        (None, Some(evict)) => {
-            let kept = &process.window_inputs(&spec.input)[0].0;
-            let time = kept.event_time.as_ref().and_then(|time| kept.batch_index(time));
-            Some((Evictor::Last(evict, time), Arc::clone(&shape.declaration)))
-        }
-        (None, None) => None,
-    };
-    Ok(Box::new(GroupProcess {
-        held: inputs.iter().map(|_| Held::default()).collect(),
-        firing: Firing::new(inputs.len()),
-        groups: Groups::new(!sessions.is_empty()),
-        late: late.collect::<Result<Vec<_>, _>>()?,
-        shape,
-        work,
-        trigger,
-        evictor,
-        sessions,
-        lateness_ms: window.lateness_ms(),
-        given: Given::default(),
-        ends: Ends::default(),
-        due: VecDeque::new(),
-        clock: WindowClock::new(&window.time),
-        running: None,
-    }))
-}
+pub(in crate::operators) use contents::{Arrival, Belongs, Contents, Entries, Frame, Place, Returned, rows_of};
+pub(super) use rows::build;
+pub(in crate::operators) use table::namespace;
+pub(in crate::operators) use trigger::Trigger;
 
-/// A function in windows whose keys give their rows each by itself.
-///
-/// Shape of the output: as of a function in windows; a window comes as often as it gives its rows.
-struct GroupProcess {
-    shape: Shape,
-    work: Box<dyn WindowWork>,
+/// An operator in windows whose keys give what they have each by itself.
+pub(in crate::operators) struct GroupWindows<C> {
+    contents: C,
     trigger: Option<Trigger>,
-    /// With its declaration.
-    evictor: Option<(Evictor, Arc<FunctionDeclaration>)>,
     /// By input, where windows are sessions.
     sessions: Vec<SessionSource>,
     lateness_ms: i64,
     groups: Groups,
-    /// By input.
-    held: Vec<Held>,
-    firing: Firing,
-    given: Given,
     ends: Ends,
     /// Groups whose time has come, by it.
     due: VecDeque<(i64, u32)>,
@@ -139,14 +67,35 @@ struct Running {
     context: OperatorContext,
     share: HeapShare,
     inner: Inner,
-    out: Output,
     /// Each window by what it was when it began: from when to when it is.
     windows: ValueState<(i64, i64)>,
 }
 
-impl GroupProcess {
-    fn failed(&self) -> impl Fn(FunctionError) -> EngineError + use<> {
-        failed(&self.shape.uid, &self.shape.function)
+impl<C: Contents> GroupWindows<C> {
+    /// With these contents, by input the sources of sessions where windows are that, and late rows.
+    pub(in crate::operators) fn new(
+        contents: C,
+        trigger: Option<Trigger>,
+        (sessions, late): (Vec<SessionSource>, Vec<LateRows>),
+        (clock, lateness_ms): (WindowClock, i64),
+    ) -> Self {
+        Self {
+            contents,
+            trigger,
+            lateness_ms,
+            groups: Groups::new(!sessions.is_empty()),
+            sessions,
+            ends: Ends::default(),
+            due: VecDeque::new(),
+            clock,
+            late,
+            running: None,
+        }
+    }
+
+    fn failed(&self) -> impl Fn(FunctionError) -> EngineError + use<C> {
+        let frame = self.contents.frame();
+        failed(&frame.uid, &frame.name)
     }
 
     fn running(&mut self) -> &mut Running {
@@ -157,6 +106,13 @@ impl GroupProcess {
         &mut self.running().inner
     }
 
+    /// The contents, and where they stand.
+    fn contents(&mut self) -> (&mut C, Place<'_>) {
+        let running = self.running.as_mut().expect("an operator is opened first");
+        (&mut self.contents, Place { groups: &self.groups, inner: &mut running.inner })
+    }
+
+    /// The watermark with which a window is over. A session takes in a row at its end, so it is over a millisecond later.
     fn over_at(&self, window: Window) -> i64 {
         over_at(!self.sessions.is_empty(), window)
     }
@@ -183,59 +139,54 @@ impl GroupProcess {
         }
     }
 
-    /// A group and all that is kept of it goes.
-    fn forget(&mut self, group: u32) {
-        self.held.iter_mut().for_each(|held| held.clear(group));
-        let Group { key, name, .. } = *self.groups.get(group);
-        let inner = self.inner();
-        inner.enter_window(key, namespace(name));
-        inner.keyed.clear_window();
-        self.ends.leave(group);
-        self.groups.remove(group);
+    /// Groups and all that is kept of them go.
+    fn forget(&mut self, groups: &[u32]) {
+        let (contents, mut place) = self.contents();
+        contents.clear(&mut place, groups);
+        for group in groups {
+            let Group { key, name, .. } = *self.groups.get(*group);
+            let inner = self.inner();
+            inner.enter_window(key, namespace(name));
+            inner.keyed.clear_window();
+            self.ends.leave(*group);
+            self.groups.remove(*group);
+        }
     }
 
-    /// Hands the groups that fire to the function.
+    /// Has the groups that fire give what they have.
     fn flush(&mut self) -> Result<(), EngineError> {
-        let failed = self.failed();
-        let Self { shape, work, evictor, held, firing, given, running: Some(running), .. } = self else { return Ok(()) };
-        let evictor = evictor.as_mut().map(|(evictor, _)| evictor);
-        firing.flush(shape, held, (work.as_mut(), evictor), (&running.inner, &mut running.out, given), &failed)
+        let (contents, mut place) = self.contents();
+        contents.flush(&mut place)
     }
 
-    /// After each change: what fires is handed over, windows are noted, memory is given back and charged.
+    /// After each change: what fires is given, windows are noted, memory is given back and charged.
     fn end_batch(&mut self) -> Result<(), EngineError> {
         self.flush()?;
         let failed = self.failed();
-        let Self { shape, groups, held, running: Some(Running { inner, windows, .. }), .. } = self else { return Ok(()) };
+        let Self { groups, contents, running: Some(Running { inner, windows, .. }), .. } = self else { return Ok(()) };
         for group in groups.take_changed() {
             let Group { key, name, window, .. } = *groups.get(group);
             inner.enter_window(key, namespace(name));
             let noted = windows.set(&mut inner.keyed, (window.start, window.end));
             noted.map_err(|source| failed(source.into()))?;
         }
-        held.iter_mut().try_for_each(Held::tidy).map_err(|source| shape.kernel(source))?;
+        contents.tidy()?;
         inner.end_batch().map_err(failed)?;
         self.count()
     }
 
     /// Counts what is held.
     fn count(&mut self) -> Result<(), EngineError> {
-        let Self { shape, groups, held, running: Some(running), .. } = self else { return Ok(()) };
+        let Self { contents, groups, running: Some(running), .. } = self else { return Ok(()) };
         let metrics = &running.context.metrics;
         metrics.state_keys.store(groups.live() as u64, Ordering::Relaxed);
-        let rows = shape.sides.iter().zip(held).map(|(side, held)| (side.state.name.as_str(), held.memory_bytes()));
-        let rows = rows.chain([(ProcessSpec::WINDOWS, groups.memory_bytes())]);
-        let sizes: Vec<(&str, usize)> = rows.chain(running.inner.sizes_beside_keyed()).collect();
+        let own = contents.sizes().into_iter().chain([(ProcessSpec::WINDOWS, groups.memory_bytes())]);
+        let sizes: Vec<(&str, usize)> = own.chain(running.inner.sizes_beside_keyed()).collect();
         let beside_keyed: usize = running.inner.sizes_beside_keyed().map(|(_, bytes)| bytes).sum();
         let keyed = running.inner.memory_bytes() - beside_keyed;
         let total = sizes.iter().map(|(_, bytes)| bytes).sum::<usize>() + keyed;
         metrics.state_bytes.store(total as u64, Ordering::Relaxed);
-        charge(
-            &shape.uid,
-            &mut running.share,
-            &sizes,
-            "make the window, or the session's gap, shorter, or purge it with a trigger",
-        )
+        charge(&contents.frame().uid, &mut running.share, &sizes, contents.remedy())
     }
 }
 
@@ -244,34 +195,30 @@ fn over_at(is_session: bool, window: Window) -> i64 {
     if is_session { window.end } else { window.end.saturating_sub(1) }
 }
 
-impl Operator for GroupProcess {
+impl<C: Contents> Operator for GroupWindows<C> {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.late.iter_mut().for_each(|late| late.open(context));
         self.sessions.iter_mut().for_each(|source| source.open(&context.metrics));
-        let (uid, keys) = (&self.shape.uid, &self.shape.keys);
         let timers = self.trigger.as_ref().map_or([false; 2], Trigger::timers);
         let bound = ValueStateDescriptor::<(i64, i64)>::new(ProcessSpec::WINDOWS).per_window();
-        let trigger = &mut self.trigger;
-        let (inner, windows) = states::on_heap((uid, self.shape.function.as_str()), keys, context, timers, |binder| {
+        let (uid, name, keys) = {
+            let frame = self.contents.frame();
+            (frame.uid.clone(), frame.name.clone(), frame.keys.clone())
+        };
+        let (trigger, contents) = (&mut self.trigger, &mut self.contents);
+        let (inner, windows) = states::on_heap((&uid, &name), &keys, context, timers, |binder| {
             let windows = bound.bind(binder)?;
+            contents.bind(binder)?;
             trigger.as_mut().map_or(Ok(()), |trigger| trigger.work.bind(binder))?;
             Ok(windows)
         })?;
-        let of = |declaration| FunctionContext::new(uid, context, keys.clone(), declaration);
-        let (own, work) = (of(Arc::clone(&self.shape.declaration)), &mut self.work);
-        guarded(|| work.open(&own)).map_err(failed(uid, &self.shape.function))?;
+        self.contents.open(context)?;
         if let Some(trigger) = &mut self.trigger {
-            let own = of(Arc::clone(&trigger.declaration));
-            guarded(|| trigger.work.open(&own)).map_err(failed(uid, &own.declaration.name))?;
+            let own = FunctionContext::new(&uid, context, keys, Arc::clone(&trigger.declaration));
+            guarded(|| trigger.work.open(&own)).map_err(failed(&uid, &own.declaration.name))?;
         }
-        if let Some((evictor, declaration)) = &mut self.evictor {
-            let own = of(Arc::clone(declaration));
-            guarded(|| evictor.open(&own)).map_err(failed(uid, &own.declaration.name))?;
-        }
-        let out = Output::new(&self.shape.own_output, context.batch_rows_max);
-        let out = out.with_sides(&self.shape.declaration.sides, &self.shape.read);
         let share = HeapShare::new(Arc::clone(&context.heap_budget));
-        self.running = Some(Running { context: context.clone(), share, inner, out, windows });
+        self.running = Some(Running { context: context.clone(), share, inner, windows });
         self.restore(restored)?;
         self.end_batch()
     }
@@ -283,33 +230,32 @@ impl Operator for GroupProcess {
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         loop {
-            let failed = self.failed();
             let is_idle = self.due.is_empty();
             let running = self.running();
-            let is_idle = is_idle && !running.inner.has_due();
-            let waiting = running.out.waiting();
-            if waiting >= running.context.batch_rows_max || (is_idle && waiting > 0) {
-                let Some(batch) = running.out.take().map_err(failed)? else { continue };
-                return self.given.output(&self.shape, &batch).map(Some);
+            let (is_idle, rows_max) = (is_idle && !running.inner.has_due(), running.context.batch_rows_max);
+            let waiting = self.contents.waiting();
+            if waiting >= rows_max || (is_idle && waiting > 0) {
+                let Some(batch) = self.contents.next()? else { continue };
+                return Ok(Some(batch));
             }
             // What fires next may give as much again: rows for other outputs go out first.
-            if running.out.has_side_rows() || !self.fire_due()? {
+            if self.contents.has_side_rows() || !self.fire_due()? {
                 return Ok(None);
             }
         }
     }
 
     fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
-        let failed = self.failed();
         match self.late.iter_mut().find_map(LateRows::poll) {
             Some(late) => Ok(Some(late)),
-            None => self.running().out.take_side().map_err(failed),
+            None => self.contents.next_side(),
         }
     }
 
     fn has_output(&self) -> bool {
-        let waits = self.running.as_ref().is_some_and(|running| !running.out.is_empty() || running.inner.has_due());
-        waits || !self.due.is_empty() || self.late.iter().any(LateRows::has_some)
+        let waits = self.running.as_ref().is_some_and(|running| running.inner.has_due());
+        let of_contents = self.contents.waiting() > 0 || self.contents.has_side_rows();
+        waits || of_contents || !self.due.is_empty() || self.late.iter().any(LateRows::has_some)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
@@ -348,22 +294,17 @@ impl Operator for GroupProcess {
         }
         let failed = self.failed();
         let mut parts = self.inner().snapshot(checkpoint, finished).map_err(failed)?;
-        for (held, side) in self.held.iter_mut().zip(&self.shape.sides) {
-            let reader = held.saving.begin(checkpoint, &held.heap, None, &side.pieces, &side.saved);
-            held.saving.advance();
-            parts.push(StatePart { meta: side.state.clone(), contents: reader.into() });
-        }
-        parts.extend(self.clock.parts(&self.shape.uid));
+        let (contents, mut place) = self.contents();
+        parts.extend(contents.snapshot(&mut place, checkpoint));
+        parts.extend(self.clock.parts(&self.contents.frame().uid));
         Ok(parts)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
         let failed = self.failed();
-        let mut remains = self.inner().background().map_err(failed)?;
-        for held in &mut self.held {
-            remains |= held.saving.advance();
-        }
-        Ok(remains)
+        let remains = self.inner().background().map_err(failed)?;
+        let (contents, mut place) = self.contents();
+        Ok(contents.background(&mut place) | remains)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
@@ -376,7 +317,7 @@ impl Operator for GroupProcess {
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
         self.inner().notify(checkpoint, completed);
         if !completed {
-            self.held.iter_mut().for_each(|held| held.saving.abandon(checkpoint));
+            self.contents.abandon(checkpoint);
         }
         Ok(())
     }

@@ -1,38 +1,36 @@
-//! What a snapshot had, back into groups: windows first, then the rows of each.
+//! What a snapshot had, back into groups: windows first, then what each has.
 
-use arrow::array::{ArrayRef, AsArray};
-use arrow::datatypes::TimestampMillisecondType;
 use levada_common::plan::ProcessSpec;
-use levada_common::planned_state::ROW_NUMBERS;
+use levada_common::planned_state::{ROW_NUMBERS, SESSION_BOUNDS};
 use levada_common::time::Watermark;
 
-use super::{GroupProcess, Running};
-use super::table::NO_GROUP;
+use super::contents::{Belongs, Contents, Returned};
+use super::table::{NO_GROUP, namespace};
+use super::{GroupWindows, Running};
 use crate::error::EngineError;
 use crate::operator::RestoredState;
 use crate::operators::process::states;
-use crate::operators::waiting::{self, RestoredRows};
 use crate::operators::window::Window;
 
-impl GroupProcess {
+impl<C: Contents> GroupWindows<C> {
     /// Takes the states of a snapshot in. Windows that are over by now, and take no more rows, are left out: they were given. By processing
     /// time what was given is not there.
     ///
     /// Errors: `Restore` for a state that it does not have, or has otherwise, and for rows of no session.
     pub(super) fn restore(&mut self, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        let (uid, failed) = (self.contents.frame().uid.clone(), self.failed());
         let Some(Running { context, inner, .. }) = &mut self.running else { return Ok(()) };
-        self.clock.restore(&self.shape.uid, context, &mut restored)?;
+        self.clock.restore(&uid, context, &mut restored)?;
         match self.clock.now() {
             None => inner.set_watermark(Watermark(self.clock.watermark())),
             Some(now) => inner.set_processing_time(now),
         }
-        let is_rows = |state: &RestoredState| self.shape.sides.iter().any(|side| side.state.name == state.name);
-        // What a window had that gave its rows once: how rows of a store were numbered.
-        let restored = restored.into_iter().filter(|state| state.name != ROW_NUMBERS);
-        let (rows, others): (Vec<_>, Vec<_>) = restored.partition(is_rows);
-        let key_groups = self.running().context.key_groups;
-        let rows = waiting::read(&self.shape.uid, &self.shape.sides, key_groups, rows)?;
-        let (uid, failed) = (self.shape.uid.clone(), self.failed());
+        let key_groups = context.key_groups;
+        // What a window had that gave its rows once: how rows of a store were numbered, and where sessions were.
+        let of_store = |state: &RestoredState| [ROW_NUMBERS, SESSION_BOUNDS].contains(&state.name.as_str());
+        let restored = restored.into_iter().filter(|state| !of_store(state));
+        let (own, others): (Vec<_>, Vec<_>) = restored.partition(|state| self.contents.has_state(&state.name));
+        let own = self.contents.read(own, key_groups)?;
         let running = self.running();
         states::restore(&uid, &mut running.inner, &running.context, others)?;
         let mut found = Vec::new();
@@ -42,12 +40,12 @@ impl GroupProcess {
         });
         windows.map_err(|source| failed(source.into()))?;
         self.restore_windows(&found);
-        rows.into_iter().try_for_each(|rows| self.restore_rows(rows))?;
+        own.into_iter().try_for_each(|returned| self.take_back(returned))?;
         // `is_late` says no by processing time.
         let given: Vec<u32> = (0..self.groups.numbers() as u32)
             .filter(|group| self.groups.has(*group) && self.is_late(self.groups.get(*group).window))
             .collect();
-        given.into_iter().for_each(|group| self.forget(group));
+        self.forget(&given);
         Ok(())
     }
 
@@ -62,60 +60,55 @@ impl GroupProcess {
         }
         let keys: Vec<u32> = found.iter().map(|(key, ..)| *key).collect();
         let windows: Vec<Window> = found.iter().map(|(_, name, _)| *name).collect();
-        let mut made = Vec::new();
-        self.groups.enter(&keys, &windows, &mut Vec::new(), &mut made);
+        self.enter(&keys, &windows);
+    }
+
+    /// The groups of these keys in these windows, made where they are not there.
+    fn enter(&mut self, keys: &[u32], windows: &[Window]) -> Vec<u32> {
+        let (mut groups, mut made) = (Vec::new(), Vec::new());
+        self.groups.enter(keys, windows, &mut groups, &mut made);
         made.into_iter().for_each(|group| self.schedule(group));
+        groups
     }
 
-    fn restore_rows(&mut self, rows: RestoredRows) -> Result<(), EngineError> {
-        let RestoredRows { side: input, batch, windows, .. } = rows;
-        let side = &self.shape.sides[input];
-        let (keys, mut ids, mut groups) = (side.keys(batch.columns()), Vec::new(), Vec::new());
-        self.inner().keyed.intern(&keys, batch.num_rows(), &mut ids);
-        if self.sessions.is_empty() {
-            let windows = match &windows {
-                Some(windows) => windows_of(windows),
-                None => self.windows_of_rows(input, &batch)?,
-            };
-            let mut made = Vec::new();
-            self.groups.enter(&ids, &windows, &mut groups, &mut made);
-            made.into_iter().for_each(|group| self.schedule(group));
-        } else {
-            let side = &self.shape.sides[input];
-            let place = side.time.expect("sessions go by a time of rows");
-            let times = crate::operators::window::times(batch.column(place)).map_err(|reason| self.shape.invariant(reason))?;
-            for (key, time) in ids.iter().zip(times) {
-                let mut near = self.groups.touching(*key, Window { start: *time, end: *time });
-                let found = near.find(|group| self.groups.get(*group).window.has(*time));
-                groups.push(found.unwrap_or(NO_GROUP));
-            }
-            if let Some(at) = groups.iter().position(|group| *group == NO_GROUP) {
-                let reason = format!("a row at {} is in no session of its key in state \"{}\"", times[at], ProcessSpec::WINDOWS);
-                let (uid, state) = (self.shape.uid.clone(), side.state.name.clone());
-                return Err(EngineError::Restore { uid, state, reason });
+    fn take_back(&mut self, returned: Returned<C::Saved>) -> Result<(), EngineError> {
+        let Returned { keys, rows, belongs, state, saved } = returned;
+        let mut ids = Vec::new();
+        self.inner().keyed.intern(&keys, rows, &mut ids);
+        let groups = match &belongs {
+            Belongs::In(windows) if self.sessions.is_empty() => self.enter(&ids, windows),
+            Belongs::In(sessions) => self.sessions_of(&ids, sessions),
+            Belongs::At(times) => self.sessions_at(&ids, times),
+        };
+        if let (Some(at), Belongs::At(times)) = (groups.iter().position(|group| *group == NO_GROUP), &belongs) {
+            let reason = format!("a row at {} is in no session of its key in state \"{}\"", times[at], ProcessSpec::WINDOWS);
+            return Err(EngineError::Restore { uid: self.contents.frame().uid.clone(), state, reason });
+        }
+        let (contents, mut place) = self.contents();
+        contents.put_back(&mut place, saved, &groups)
+    }
+
+    /// The sessions of keys that were these when they began. Of a job without a trigger nothing says what they were: they are them.
+    fn sessions_of(&mut self, keys: &[u32], sessions: &[Window]) -> Vec<u32> {
+        let mut groups = Vec::with_capacity(keys.len());
+        for (key, session) in keys.iter().zip(sessions) {
+            self.groups.find(&[*key], &[namespace(*session)], &mut groups);
+            if groups.last() == Some(&NO_GROUP) {
+                let group = self.groups.open(*key, *session, *session);
+                self.schedule(group);
+                groups.pop();
+                groups.push(group);
             }
         }
-        let columns: Vec<ArrayRef> = batch.columns().iter().cloned().chain(windows).collect();
-        let mut numbers = Vec::with_capacity(groups.len());
-        let kept = self.held[input].push(&columns, self.groups.numbers(), &mut numbers);
-        kept.map_err(|source| self.shape.kernel(source))?;
-        groups.into_iter().zip(numbers).for_each(|(group, number)| self.held[input].append(group, number));
-        Ok(())
+        groups
     }
 
-    /// The window of each row, where it is in one.
-    fn windows_of_rows(&self, input: usize, batch: &arrow::record_batch::RecordBatch) -> Result<Vec<Window>, EngineError> {
-        let source = self.shape.sides[input].windows.as_ref().expect("it is in windows");
-        let mut windows = vec![Window::WHOLE; batch.num_rows()];
-        for (window, split) in source.split(batch).map_err(|reason| self.shape.invariant(reason))? {
-            split.numbers(batch.num_rows()).into_iter().for_each(|row| windows[row as usize] = window);
-        }
-        Ok(windows)
+    /// The sessions of keys that have these times.
+    fn sessions_at(&self, keys: &[u32], times: &[i64]) -> Vec<u32> {
+        let at = |(key, time): (&u32, &i64)| {
+            let mut near = self.groups.touching(*key, Window { start: *time, end: *time });
+            near.find(|group| self.groups.get(*group).window.has(*time)).unwrap_or(NO_GROUP)
+        };
+        keys.iter().zip(times).map(at).collect()
     }
-}
-
-/// A column of windows.
-fn windows_of(column: &ArrayRef) -> Vec<Window> {
-    let times = |at: usize| column.as_struct().column(at).as_primitive::<TimestampMillisecondType>().values().clone();
-    times(0).iter().zip(times(1).iter()).map(|(start, end)| Window { start: *start, end: *end }).collect()
 }

@@ -16,13 +16,13 @@ pub(super) const NO_GROUP: u32 = ABSENT;
 
 /// A window of a key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Group {
+pub(in crate::operators) struct Group {
     /// Its key, by the id that keyed states know it by; `NO_GROUP` where there is no group of this number.
-    pub(super) key: u32,
+    pub(in crate::operators) key: u32,
     /// The window that it was when it began: what is kept of it stands under that.
-    pub(super) name: Window,
+    pub(in crate::operators) name: Window,
     /// The window that it is.
-    pub(super) window: Window,
+    pub(in crate::operators) window: Window,
     /// When it is looked at next.
     pub(super) due: i64,
     /// The next session of its key.
@@ -45,7 +45,7 @@ enum Index {
 
 /// All groups.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(in crate::operators) struct Groups {
     slots: Vec<Group>,
     index: Index,
     changed: Vec<u32>,
@@ -53,7 +53,7 @@ pub(super) struct Groups {
 }
 
 /// A window as states know it.
-pub(super) fn namespace(window: Window) -> Namespace {
+pub(in crate::operators) fn namespace(window: Window) -> Namespace {
     Namespace { start: window.start, end: window.end }
 }
 
@@ -73,7 +73,7 @@ impl Groups {
     }
 
     /// All numbers are below this.
-    pub(super) fn numbers(&self) -> usize {
+    pub(in crate::operators) fn numbers(&self) -> usize {
         self.slots.len()
     }
 
@@ -84,7 +84,7 @@ impl Groups {
 
     /// A group that is there.
     #[inline]
-    pub(super) fn get(&self, group: u32) -> &Group {
+    pub(in crate::operators) fn get(&self, group: u32) -> &Group {
         &self.slots[group as usize]
     }
 

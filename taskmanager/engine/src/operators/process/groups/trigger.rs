@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::UInt32Array;
-use arrow::compute::take;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::declaration::Options;
@@ -12,15 +10,15 @@ use levada_common::ids::Uid;
 use levada_common::plan::{FiringSpec, ProcessSpec, WindowPart};
 use levada_common::types::StreamSchema;
 
+use super::contents::{Frame, rows_of};
 use super::results::Results;
 use crate::error::EngineError;
 use crate::function::{FunctionError, Functions, RegisteredFunction, TriggerWork, Triggering};
 use crate::operators::process::failed;
 use crate::operators::process::guard::guarded;
-use crate::operators::process::window::Shape;
 
 /// A trigger.
-pub(super) struct Trigger {
+pub(in crate::operators) struct Trigger {
     pub(super) work: Box<dyn TriggerWork>,
     pub(super) declaration: Arc<FunctionDeclaration>,
     /// By input: places of the columns that it declares.
@@ -28,18 +26,18 @@ pub(super) struct Trigger {
 }
 
 impl Trigger {
-    /// The trigger of a plan, where the function has these inputs.
-    pub(super) fn new(
-        shape: &Shape,
+    /// The trigger of a plan, where the operator has these inputs.
+    pub(in crate::operators) fn new(
+        frame: &Frame,
         part: &WindowPart,
         inputs: &[&StreamSchema],
         functions: &Functions,
     ) -> Result<Self, EngineError> {
-        let work = create(&shape.uid, part, functions, |function, options| function.create_trigger(options))?;
+        let work = create(&frame.uid, part, functions, |function, options| function.create_trigger(options))?;
         let places = |input: &&StreamSchema| {
             let place = |name: &String| {
                 let reason = || format!("no column \"{name}\" for trigger \"{}\"", part.function.name);
-                input.batch_index(name).ok_or_else(|| shape.invariant(reason()))
+                input.batch_index(name).ok_or_else(|| frame.invariant(reason()))
             };
             part.function.inputs.iter().map(|column| place(&column.name)).collect::<Result<Vec<_>, _>>()
         };
@@ -63,14 +61,8 @@ impl Trigger {
     /// What it looks at of these rows of a batch of an input.
     pub(super) fn rows(&self, input: usize, batch: &RecordBatch, rows: &[u32]) -> Result<RecordBatch, ArrowError> {
         let batch = batch.project(&self.places[input])?;
-        let is_whole = rows.len() == batch.num_rows() && rows.iter().enumerate().all(|(at, row)| at == *row as usize);
-        if is_whole {
-            return Ok(batch);
-        }
-        let rows = UInt32Array::from(rows.to_vec());
-        let columns = batch.columns().iter().map(|column| take(column, &rows, None)).collect::<Result<Vec<_>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-        RecordBatch::try_new_with_options(batch.schema(), columns, &options)
+        RecordBatch::try_new_with_options(batch.schema(), rows_of(batch.columns(), rows)?, &options)
     }
 }
 

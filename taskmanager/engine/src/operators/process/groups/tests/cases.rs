@@ -14,7 +14,16 @@ use crate::function::{
 
 fn sessions(gap_ms: i64, lateness_ms: i64) -> Setup {
     let window = WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } };
-    Setup { window, lateness_ms, results: None, two_inputs: false, has_trigger: false, has_evictor: false, evict_ms: 0, by_clock: false }
+    Setup {
+        window,
+        lateness_ms,
+        results: None,
+        two_inputs: false,
+        has_trigger: false,
+        has_evictor: false,
+        evict_ms: 0,
+        by_clock: false,
+    }
 }
 
 fn row(key: i64, time: i64, id: i64) -> Row {
@@ -140,6 +149,18 @@ fn rows_of_windows_that_overlap_stand_as_they_came() {
     assert_eq!(given, ["1 -5..5 [2] []", "1 0..10 [2] []", "1 5..15 [1] []"]);
 }
 
+/// Also where a batch goes from slice to slice and back, more often than it is cut into runs.
+#[test]
+fn rows_that_alternate_between_slices_stand_as_they_came() {
+    let window = WindowSpec::Sliding { size_ms: 10, slide_ms: 5, offset_ms: 0 };
+    let setup = Setup { window, has_trigger: true, ..sessions(1, 0) };
+    let mut run = harness(&setup).batch_rows(100).start().unwrap();
+    let rows: Vec<Row> = (0..40).map(|id| row(1, if id % 2 == 0 { 1 } else { 6 }, id)).collect();
+    push(&mut run, &setup, 0, &[&rows[..], &[Row { say: 1, ..row(1, 2, 40) }]].concat());
+    let came = (0..=40).map(|id: i64| id.to_string()).collect::<Vec<_>>().join(" ");
+    assert!(found(&mut run, &setup).0.contains(&format!("1 0..10 [{came}] []")));
+}
+
 /// Rows without a key are one group.
 #[test]
 fn a_window_without_key_has_its_trigger_too() {
@@ -206,7 +227,9 @@ fn what_cannot_be_a_trigger_or_evictor_is_refused_by_name() {
     };
     let text = refused(RegisteredFunction::trigger(trigger(), |_| Ok(Bad)));
     assert!(text.contains("its state \"count\" is not kept per window; bind it `per_window`"), "{text}");
-    let text = refused(RegisteredFunction::trigger(trigger().output("x", LogicalType::Int64), |_| Ok(super::Obedient { by_clock: false })));
+    let text = refused(RegisteredFunction::trigger(trigger().output("x", LogicalType::Int64), |_| {
+        Ok(super::Obedient { by_clock: false })
+    }));
     assert!(text.contains("a trigger gives no rows"), "{text}");
     let evictor = || FunctionDeclaration::new("bad", FunctionKind::Evictor);
     let text = refused(RegisteredFunction::evictor(evictor().event_timers(), |_| Ok(super::ById)));

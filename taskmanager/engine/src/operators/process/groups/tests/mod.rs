@@ -3,7 +3,7 @@
 
 mod by_clock;
 mod cases;
-mod model;
+pub(in crate::operators) mod model;
 
 use std::collections::BTreeMap;
 
@@ -181,7 +181,7 @@ fn function(two_inputs: bool) -> RegisteredFunction {
     RegisteredFunction::co_group(declaration, |_| Ok(Collect)).unwrap()
 }
 
-fn obedient(by_clock: bool) -> RegisteredFunction {
+pub(in crate::operators) fn obedient(by_clock: bool) -> RegisteredFunction {
     let declaration = FunctionDeclaration::new("obedient", FunctionKind::Trigger).input("say", LogicalType::Int64);
     let declaration = declaration.processing_timers().merging();
     let declaration = if by_clock { declaration } else { declaration.event_timers() };
@@ -275,7 +275,11 @@ fn found(run: &mut HarnessRun, setup: &Setup) -> (Vec<String>, Vec<i64>) {
     let rows = run.output().unwrap().iter().map(given).collect();
     let sides = if setup.by_clock {
         vec![]
-    } else if setup.two_inputs { vec!["late_left", "late_right"] } else { vec!["late"] };
+    } else if setup.two_inputs {
+        vec!["late_left", "late_right"]
+    } else {
+        vec!["late"]
+    };
     let late = sides.into_iter().flat_map(|side| run.side_output(side).unwrap());
     (rows, late.map(|row| row["id"].as_i64().expect("a number")).collect())
 }

@@ -3,34 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use levada_common::plan::{FiringSpec, SessionGap, WindowSpec};
+use levada_common::time::{EVENT_TIME_MAX_MS, EVENT_TIME_MIN_MS};
 
 use super::{at_end, said};
 use crate::function::TriggerResult;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row {
-    pub(super) key: i64,
-    pub(super) time: i64,
+pub(in crate::operators) struct Row {
+    pub(in crate::operators) key: i64,
+    pub(in crate::operators) time: i64,
     /// Greater than those of the rows that came before.
-    pub(super) id: i64,
+    pub(in crate::operators) id: i64,
     /// What the trigger is to do.
-    pub(super) say: i64,
-    pub(super) gap: i64,
+    pub(in crate::operators) say: i64,
+    pub(in crate::operators) gap: i64,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Setup {
-    pub(super) window: WindowSpec,
-    pub(super) lateness_ms: i64,
+pub(in crate::operators) struct Setup {
+    pub(in crate::operators) window: WindowSpec,
+    pub(in crate::operators) lateness_ms: i64,
     /// Where results are given more than once, by no trigger of a user.
-    pub(super) results: Option<FiringSpec>,
-    pub(super) two_inputs: bool,
-    pub(super) has_trigger: bool,
-    pub(super) has_evictor: bool,
+    pub(in crate::operators) results: Option<FiringSpec>,
+    pub(in crate::operators) two_inputs: bool,
+    pub(in crate::operators) has_trigger: bool,
+    pub(in crate::operators) has_evictor: bool,
     /// 0 = none.
-    pub(super) evict_ms: i64,
+    pub(in crate::operators) evict_ms: i64,
     /// Whether windows, and timers of the trigger, go by processing time.
-    pub(super) by_clock: bool,
+    pub(in crate::operators) by_clock: bool,
 }
 
 impl Setup {
@@ -56,9 +57,22 @@ impl Setup {
                 (1..=size_ms / step_ms).map(|n| (start, start + n * step_ms)).filter(|(_, end)| time < *end).collect()
             }
             WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } } => vec![(time, time + gap_ms)],
+            WindowSpec::Global => vec![(EVENT_TIME_MIN_MS, EVENT_TIME_MAX_MS + 1)],
             _ => vec![(time, time + row.gap)],
         }
     }
+}
+
+/// Something that a window gave, or is taken back of it.
+#[derive(Debug, Clone)]
+pub(in crate::operators) struct Change {
+    /// As in a changelog: 0 the first of a window, 2 a further one, 3 taken back.
+    pub(in crate::operators) op: u8,
+    pub(in crate::operators) key: i64,
+    pub(in crate::operators) start: i64,
+    pub(in crate::operators) end: i64,
+    /// Those of the first input that the window had.
+    pub(in crate::operators) rows: Vec<Row>,
 }
 
 #[derive(Debug)]
@@ -73,20 +87,32 @@ struct Win {
     alarms: BTreeSet<i64>,
     /// Whether its end is past.
     is_over: bool,
+    is_given: bool,
 }
 
-pub(super) struct Model {
-    pub(super) setup: Setup,
+impl Win {
+    fn change(&self, op: u8) -> Change {
+        Change { op, key: self.key, start: self.start, end: self.end, rows: self.rows[0].clone() }
+    }
+}
+
+pub(in crate::operators) struct Model {
+    pub(in crate::operators) setup: Setup,
     windows: BTreeMap<i64, Vec<Win>>,
     watermark: i64,
     clock: i64,
-    pub(super) given: Vec<String>,
-    pub(super) late: Vec<i64>,
+    pub(in crate::operators) given: Vec<String>,
+    pub(in crate::operators) late: Vec<i64>,
+    /// The same as `given`, as changes by key and start.
+    pub(in crate::operators) changes: Vec<Change>,
+    /// Whether windows forget what they gave.
+    pub(in crate::operators) in_parts: bool,
 }
 
 impl Model {
-    pub(super) fn new(setup: Setup) -> Self {
-        Self { setup, windows: BTreeMap::new(), watermark: i64::MIN, clock: 0, given: Vec::new(), late: Vec::new() }
+    pub(in crate::operators) fn new(setup: Setup) -> Self {
+        let (given, late, changes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { setup, windows: BTreeMap::new(), watermark: i64::MIN, clock: 0, given, late, changes, in_parts: false }
     }
 
     fn is_late(&self, end: i64) -> bool {
@@ -95,10 +121,14 @@ impl Model {
 
     /// Sets a timer of processing time.
     fn set_alarm(&self, win: &mut Win, at: i64) {
-        if self.setup.by_clock { win.timers.insert(at) } else { win.alarms.insert(at) };
+        if self.setup.by_clock {
+            win.timers.insert(at)
+        } else {
+            win.alarms.insert(at)
+        };
     }
 
-    pub(super) fn take(&mut self, input: usize, rows: &[Row]) {
+    pub(in crate::operators) fn take(&mut self, input: usize, rows: &[Row]) {
         for row in rows {
             let row = &Row { time: if self.setup.by_clock { self.clock } else { row.time }, ..*row };
             let own = self.setup.windows_of(row);
@@ -135,8 +165,14 @@ impl Model {
             timers: BTreeSet::new(),
             alarms: BTreeSet::new(),
             is_over: false,
+            is_given: false,
         };
         let merges = touched.len() > 1;
+        let begins = touched.iter().map(|win| win.start).fold(start, i64::min);
+        for win in touched.iter_mut().filter(|win| win.is_given && win.start != begins) {
+            self.changes.push(win.change(3));
+            win.is_given = false;
+        }
         let mut touched = touched.into_iter();
         let mut win = touched.next().unwrap_or_else(new);
         for other in touched {
@@ -198,20 +234,22 @@ impl Model {
                     ids.iter().map(i64::to_string).collect::<Vec<_>>().join(" ")
                 });
                 self.given.push(format!("{} {}..{} [{}] [{}]", win.key, win.start, win.end, texts[0], texts[1]));
+                self.changes.push(win.change(if win.is_given { 2 } else { 0 }));
+                win.is_given = true;
                 win.rows[0].retain(|row| !has_evictor || row.id % 5 != 0);
             }
         }
-        if answer.purges() {
+        if answer.purges() || (self.in_parts && answer.fires()) {
             win.rows = Default::default();
         }
     }
 
-    pub(super) fn advance(&mut self, to: i64) {
+    pub(in crate::operators) fn advance(&mut self, to: i64) {
         self.watermark = to;
         self.settle();
     }
 
-    pub(super) fn tick(&mut self, to: i64) {
+    pub(in crate::operators) fn tick(&mut self, to: i64) {
         self.clock = to;
         if self.setup.by_clock {
             self.watermark = to - 1;
@@ -220,7 +258,7 @@ impl Model {
     }
 
     /// Nothing comes any more.
-    pub(super) fn finish(&mut self) {
+    pub(in crate::operators) fn finish(&mut self) {
         self.advance(i64::MAX);
     }
 
