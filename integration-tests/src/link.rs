@@ -46,7 +46,12 @@ impl Link {
 }
 
 /// Passes one direction of a connection on.
-async fn pass(mut reader: OwnedReadHalf, mut writer: OwnedWriteHalf, mut rate: watch::Receiver<u64>, free_at: Arc<Mutex<Instant>>) {
+async fn pass(
+    mut reader: OwnedReadHalf,
+    mut writer: OwnedWriteHalf,
+    mut rate: watch::Receiver<u64>,
+    free_at: Arc<Mutex<Instant>>,
+) {
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Ok(read @ 1..) = reader.read(&mut buffer).await {
         let Ok(bytes_per_second) = rate.wait_for(|rate| *rate > 0).await.map(|rate| *rate) else { return };

@@ -29,8 +29,30 @@ pub struct Query {
 
 /// The queries that there are.
 pub const NAMES: [&str; 24] = [
-    "q0", "q1", "q2", "q3", "q5", "q7", "q7k", "q8", "q9", "q11", "q12", "q12e", "q13", "q15", "q16", "q17", "q18", "q19", "q20",
-    "words", "few2s", "few100ms", "many2s", "many100ms",
+    "q0",
+    "q1",
+    "q2",
+    "q3",
+    "q5",
+    "q7",
+    "q7k",
+    "q8",
+    "q9",
+    "q11",
+    "q12",
+    "q12e",
+    "q13",
+    "q15",
+    "q16",
+    "q17",
+    "q18",
+    "q19",
+    "q20",
+    "words",
+    "few2s",
+    "few100ms",
+    "many2s",
+    "many100ms",
 ];
 
 const HIGHEST_BID: &str = "order by price desc, dateTime, auction, bidder";

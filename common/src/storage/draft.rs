@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::files::temporary_path;
 use super::durable::{self, FileSystem, NewFile, Replace, Wanted};
+use super::files::temporary_path;
 use super::{Backend, LocalFile, Storage, StorageError, check_path, retried};
 
 /// A file on its way into a storage; given up where it is dropped.

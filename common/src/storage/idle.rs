@@ -13,7 +13,8 @@ use futures::{Stream, StreamExt};
 use http_body_util::BodyExt;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody,
+    HttpService,
 };
 use reqwest::header::CONTENT_LENGTH;
 use tokio::time::Instant;
@@ -96,11 +97,7 @@ fn failed(error: reqwest::Error) -> HttpError {
 }
 
 /// All that comes, as long as something does every so often; most likely `length` bytes.
-async fn whole(
-    chunks: impl Stream<Item = Result<Bytes, HttpError>>,
-    length: usize,
-    idle: Duration,
-) -> Result<Bytes, HttpError> {
+async fn whole(chunks: impl Stream<Item = Result<Bytes, HttpError>>, length: usize, idle: Duration) -> Result<Bytes, HttpError> {
     let mut chunks = std::pin::pin!(chunks);
     let mut bytes = BytesMut::with_capacity(length.min(LENGTH_MAX));
     while let Some(chunk) = tokio::time::timeout(idle, chunks.next()).await.map_err(|_| NothingMoved(idle))? {
@@ -202,10 +199,12 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_ends_where_nothing_comes() {
-        let chunks = || futures::stream::iter(0..50_u8).then(async |chunk| {
-            tokio::time::sleep(EACH).await;
-            Ok(Bytes::from(vec![chunk]))
-        });
+        let chunks = || {
+            futures::stream::iter(0..50_u8).then(async |chunk| {
+                tokio::time::sleep(EACH).await;
+                Ok(Bytes::from(vec![chunk]))
+            })
+        };
         assert_eq!(whole(chunks(), 50, IDLE).await.expect("something comes all the time").len(), 50);
         let error = whole(chunks().take(5).chain(futures::stream::pending()), 0, IDLE).await.expect_err("it stands still");
         assert_eq!(error.kind(), HttpErrorKind::Timeout);
