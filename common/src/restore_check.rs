@@ -148,9 +148,13 @@ fn differences(planned: &PlannedState, handles: &[&StateHandle]) -> Vec<(&'stati
     differs("key type", columns(&old.keys), columns(&new.keys));
     differs("grouping", windowed(old), windowed(new));
     differs("map key type", columns(&old.map_key), columns(&new.map_key));
-    // What a window notes of its results may begin and cease, where rows are taken in anew; a database has them as they are.
+    // What a window notes of its results may begin and cease, where rows are taken in anew; a database has them as they are. But whoever
+    // reads results has those that were given, which must be known to be replaced.
     let is_rewritten = !handles.iter().any(|handle| matches!(handle.handle, Handle::Database { .. }));
-    let is_compared = |column: &&Column| !(is_rewritten && FiringSpec::is_state_column(&column.name));
+    let keeps_results = |schema: &StateSchema| schema.values.iter().any(|column| column.name == FiringSpec::RESULT_COLUMN);
+    let keep_results = keeps_results(old) && keeps_results(new);
+    let may_differ = |name: &str| FiringSpec::is_state_column(name) && !(keep_results && name == FiringSpec::RESULT_COLUMN);
+    let is_compared = |column: &&Column| !(is_rewritten && may_differ(&column.name));
     let values = |schema: &StateSchema| nullable_columns(schema.values.iter().filter(is_compared));
     match other_library(&old.values, &new.values) {
         Some((old, new)) => differs("library that made it", old, new),

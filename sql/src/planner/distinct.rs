@@ -124,6 +124,9 @@ impl Planner<'_> {
         let in_sets = matches!(spec.window, WindowSpec::Session { .. } | WindowSpec::Count { .. });
         let what = match &spec.window {
             _ if in_sets && !distinct.is_empty() => "DISTINCT in sessions and windows of rows keeps these and its values",
+            _ if spec.takes_changes && !spec.counted().is_empty() && spec.keys.is_empty() => {
+                "min and max over a changelog without a key keep their values"
+            }
             _ if spec.trigger.is_some() => "a window with a trigger keeps what its rows have come to",
             WindowSpec::Session { .. } if spec.firing.is_some() => {
                 "a session window with early or late results keeps its sessions"

@@ -154,7 +154,7 @@ fn what_a_trigger_of_an_aggregate_cannot_be_is_said() {
   u: { inputs: [t], split: { some: n > 2 } }";
     let document = bids("triggers", "", changes, "u/some").replace("hash: [price]", "hash: [bidder]");
     let errors = plan_with(&document, &triggers()).expect_err("its updates are not full");
-    assert!(errors.contains("a window that gives early or late results, or has a trigger, without the rows"), "{errors}");
+    assert!(errors.contains("a window with a `trigger`, which does not give the rows that its updates replace"), "{errors}");
 }
 
 #[test]

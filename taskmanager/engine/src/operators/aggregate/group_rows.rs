@@ -50,13 +50,12 @@ impl GroupRows {
         }
         let mut numbers = Vec::with_capacity(groups.len());
         self.heap.push(columns, &mut numbers).expect("rows of groups have one type");
-        self.owners.resize(self.heap.numbers().max(self.owners.len()), NO_ROW);
         for (group, number) in groups.iter().zip(numbers) {
             let before = std::mem::replace(&mut self.rows[*group as usize], number);
             if before != NO_ROW {
                 self.heap.remove(before);
             }
-            self.owners[number as usize] = *group;
+            self.note_owner(number, *group);
         }
         self.tidy();
     }
@@ -72,12 +71,20 @@ impl GroupRows {
         self.tidy();
     }
 
+    /// Numbers are given out from the least on: there is room for those that are, not for a whole block of a heap.
+    fn note_owner(&mut self, row: u32, group: u32) {
+        let place = row as usize;
+        if place >= self.owners.len() {
+            self.owners.resize(place + 1, NO_ROW);
+        }
+        self.owners[place] = group;
+    }
+
     fn tidy(&mut self) {
         while let Some(moved) = self.heap.tidy().expect("rows of groups have one type") {
-            self.owners.resize(self.heap.numbers().max(self.owners.len()), NO_ROW);
             for (before, now) in moved.before.into_iter().zip(moved.now) {
                 let group = self.owners[before as usize];
-                self.owners[now as usize] = group;
+                self.note_owner(now, group);
                 self.rows[group as usize] = now;
             }
         }

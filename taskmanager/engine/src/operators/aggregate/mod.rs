@@ -86,14 +86,15 @@ pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
     let is_own = ["panes", "slices", "aggregate", "groups"].contains(&state) && aggregate.state_name() == Some(state);
     let is_own = is_own || aggregate.state_name() == Some(state) && overlaps(aggregate);
     let is_counted = aggregate.takes_changes && aggregate.counted().iter().any(|counted| counted.state == state);
-    (is_own || is_counted) && aggregate.distinct.is_empty() && aggregate.trigger.is_none()
+    (is_own || is_counted) && !stands_on_heap(aggregate)
 }
 
-/// Whether the aggregation is on the heap: what is told apart in sets, sessions that are given more than once, and windows with a
-/// trigger.
+/// Whether the aggregation is on the heap: what is told apart in sets, sessions that are given more than once, windows with a trigger,
+/// and values in their order of which there is no key.
 pub(super) fn stands_on_heap(aggregate: &AggregateSpec) -> bool {
     let is_given_often = matches!(aggregate.window, WindowSpec::Session { .. }) && aggregate.firing.is_some();
-    is_given_often || aggregate.trigger.is_some() || !aggregate.distinct.is_empty()
+    let is_one_group = aggregate.takes_changes && !aggregate.counted().is_empty() && aggregate.keys.is_empty();
+    is_given_often || is_one_group || aggregate.trigger.is_some() || !aggregate.distinct.is_empty()
 }
 
 /// Whether its windows are of rows, and overlap.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, new_null_array};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, new_null_array};
 use arrow::datatypes::{Field, Fields};
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
@@ -91,13 +91,10 @@ fn unmarked(batch: &RecordBatch, field: &Field) -> Option<ArrayRef> {
     let [rows, given] = FiringSpec::state_columns();
     let (name, count) = (field.name(), batch.num_rows());
     let found = batch.column_by_name(name);
-    if *name == FiringSpec::RESULT_COLUMN {
-        // Calls may have other names now, while what they are computed of is the same.
-        let is_same = found.is_some_and(|found| found.data_type() == field.data_type());
-        return (!is_same).then(|| new_null_array(field.data_type(), count));
-    }
     if found.is_some() {
         None
+    } else if *name == FiringSpec::RESULT_COLUMN {
+        Some(new_null_array(field.data_type(), count))
     } else if *name == rows.name {
         Some(Arc::new(Int64Array::from(vec![1; count])))
     } else if *name == given.name {

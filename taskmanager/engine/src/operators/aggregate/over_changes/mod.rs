@@ -193,6 +193,9 @@ impl OverChanges {
 
 impl Operator for OverChanges {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        // Values in their order of which there is no key are one group, of which nothing could leave memory.
+        let stays = !self.extremes.is_empty() && self.shape.key_types.is_empty();
+        let context = &OperatorContext { cold: context.cold.clone().filter(|_| !stays), ..context.clone() };
         let kept: Box<dyn Kept> = match context.cold.as_ref().filter(|_| !self.extremes.is_empty()) {
             Some(stores) => Box::new(ByKeyInStore::open(&self.shape, &self.extremes, (context, stores), &restored)?),
             None => Box::new(InPanes::open(&self.shape, &self.extremes, context, restored)?),

@@ -166,6 +166,23 @@ proptest! {
     }
 }
 
+/// The store has them in the order of their numbers' bytes, in which 256 is before 255.
+#[test]
+fn chunks_come_back_in_the_order_of_their_rows() {
+    let aggregate = counts(&["k"], 4, 1);
+    for rows in 250..262 {
+        let mut rig = before(&aggregate, (1 << 20, 1), everything(), &Vec::new(), Vec::new());
+        rig.process(&(0..rows).map(|row| (1, 0, row)).collect::<Vec<_>>());
+        let (in_databases, pieces) = split_parts(rig.barrier(1));
+        while rig.background() {}
+        assert!(store(pieces, || false).is_empty(), "all of it is in the database");
+        let databases: Databases = in_databases.into_iter().map(|(_, database)| database).collect();
+        let mut rig = before(&aggregate, (1 << 20, 1), everything(), &databases, Vec::new());
+        rig.process(&[(1, 0, rows)]);
+        assert_eq!(rig.take_rows(), [format!("1,4,{},{rows}", 4 * rows - 6)]);
+    }
+}
+
 /// The chunks of many keys are far more than memory holds; those of keys that are gone leave the store too.
 #[test]
 fn chunks_are_more_than_memory_holds() {

@@ -196,7 +196,8 @@ fn what_is_taken_back_is_what_was_given_last() {
     assert_eq!(rig.take_rows(), ["0,1,-5,40,39,6,13,5"]);
 }
 
-/// A session that was given before it was kept what: the next result comes alone, and it is taken back as it was last.
+/// A session that was given before it was kept what: the next result comes alone, and it is taken back as it was last, which comes
+/// before, since who needs it has not heard of it.
 #[test]
 fn a_session_that_was_given_before_goes_on() {
     let without = counts(&["k"], session(10), early(Some(10), None));
@@ -210,7 +211,7 @@ fn a_session_that_was_given_before_goes_on() {
     rig.tick(20);
     rig.process(&[(1, 25, 5)]);
     rig.process(&[(1, 10, 3), (2, 1, 4)]);
-    assert_eq!(rig.take_rows(), ["3,1,20,35,34,2,7,5"]);
+    assert_eq!(rig.take_rows(), ["2,1,20,35,34,2,7,5", "3,1,20,35,34,2,7,5"]);
     rig.tick(30);
     assert_eq!(sorted(rig.take_rows()), ["2,1,0,35,34,4,11,5", "2,2,0,11,10,2,7,4"]);
     rig.process(&[(1, -5, 1)]);

@@ -96,8 +96,7 @@ impl KeyedRowStore {
         let (state, namespaces) = opened.map_err(|source| failed(&self.uid, source))?;
         if !namespaces.is_empty() {
             self.is_whole = false;
-            // Keys of windows are over before it would be worth while.
-            self.warming = (!schema.windowed).then(Warming::default);
+            self.warming = Some(Warming::default());
         }
         Ok(state)
     }
@@ -117,6 +116,10 @@ impl KeyedRowStore {
     ) -> Result<StoredRows, EngineError> {
         let schema = if places.window.is_some() { stored_schema(&meta.schema) } else { Arc::clone(&meta.schema) };
         let state = self.open_state(&meta.name, &schema, since_ms)?;
+        if places.window.is_some() {
+            // Keys of windows are over before it would be worth while.
+            self.warming = None;
+        }
         let schema = self.columns(state);
         Ok(StoredRows::new(state, meta.clone(), schema, places))
     }

@@ -144,12 +144,15 @@ impl Chunks {
         let (numbers, rest) = (rows.column(0).as_primitive::<Int64Type>().values(), &rows.columns()[1..]);
         let (states, lengths) = rest.split_at(rest.len() - 1);
         let lengths = lengths[0].as_primitive::<Int64Type>().values();
-        let mut ids = Vec::with_capacity(groups.len());
-        for (row, group) in groups.iter().enumerate() {
-            let rows = self.lengths.chunk(shape, lengths[row])?;
-            let id = self.number(Chunk { group: *group, newer: NONE, number: numbers[row], rows });
-            self.link_restored(shape, *group, rows, id)?;
-            ids.push(id);
+        // The store has a key's chunks in the order of their numbers' bytes.
+        let mut order: Vec<usize> = (0..groups.len()).collect();
+        order.sort_unstable_by_key(|row| numbers[*row]);
+        let mut ids = vec![NONE; groups.len()];
+        for row in order {
+            let (group, rows) = (groups[row], self.lengths.chunk(shape, lengths[row])?);
+            let id = self.number(Chunk { group, newer: NONE, number: numbers[row], rows });
+            self.link_restored(shape, group, rows, id)?;
+            ids[row] = id;
         }
         self.set.resize(self.chunks.len());
         self.frozen.resize(self.chunks.len());

@@ -3,8 +3,8 @@
 //! A result is known by its key and its session's start. So where a session grows at its end its result is replaced; where it begins
 //! earlier or is taken in by another, what was given of it is taken back.
 
-use arrow::array::{Array, ArrayRef, Int8Array, StructArray};
-use arrow::compute::interleave;
+use arrow::array::{Array, ArrayRef, Int8Array, StructArray, UInt32Array};
+use arrow::compute::{interleave, take};
 use levada_common::types::RowKind;
 
 use super::super::super::change_rows::ChangeRows;
@@ -84,7 +84,8 @@ impl OpenSessions {
     }
 
     /// Takes back what was given of sessions that begin earlier now or are about to be taken in by others: what was given last, or where
-    /// that is not kept what they had last, waits until it is asked for (`_op`, keys, bounds, results).
+    /// that is not kept what they had last, waits until it is asked for (`_op`, keys, bounds, results). Where it is kept now and was not
+    /// when it was given, whoever needs it has not heard of it: what the session had last goes before as an update.
     pub(super) fn take_back(&mut self) {
         let Some(marks) = self.set.marks() else { return };
         let taken_in = self.moves.merged.1.iter().map(|session| (*session, self.sessions[*session as usize]));
@@ -98,12 +99,17 @@ impl OpenSessions {
         let known: Vec<ArrayRef> = self.keys.keys(Rows::Ids(&keys)).into_iter().chain([start]).collect();
         let end = times(bounds.iter().map(|session| session.end));
         let had: Vec<ArrayRef> = std::iter::once(end).chain(self.results(&ids)).collect();
-        let had = match self.set.given(Rows::Ids(&ids)) {
-            None => had,
-            Some(given) => either(&given, &had),
-        };
-        let op: ArrayRef = Arc::new(Int8Array::from(vec![RowKind::Delete as i8; ids.len()]));
-        self.taken_back.push(std::iter::once(op).chain(given_columns(&known, &had)).collect());
+        let given = self.set.given(Rows::Ids(&ids));
+        let is_unheard = |row: &u32| given.as_ref().is_some_and(|given| given.is_null(*row as usize));
+        let unheard = (0..ids.len() as u32).filter(is_unheard).map(|row| (RowKind::UpdateAfter, row));
+        let changes = unheard.chain((0..ids.len() as u32).map(|row| (RowKind::Delete, row)));
+        let (op, rows): (Vec<i8>, Vec<u32>) = changes.map(|(kind, row)| (kind as i8, row)).unzip();
+        let had = given.as_ref().map_or_else(|| had.clone(), |given| either(given, &had));
+        let rows = UInt32Array::from(rows);
+        let columns = given_columns(&known, &had).into_iter();
+        let columns = columns.map(|column| take(&column, &rows, None).expect("rows of the column"));
+        let op: ArrayRef = Arc::new(Int8Array::from(op));
+        self.taken_back.push(std::iter::once(op).chain(columns).collect());
         ids.iter().for_each(|session| self.set.take_back(*session));
     }
 
