@@ -265,7 +265,8 @@ fn what_a_window_notes_of_its_results_may_begin_and_cease_but_for_databases() {
     let mut renamed = job(true, true);
     let OperatorKind::Aggregate(spec) = &mut renamed.vertices[0].operators[0].kind else { unreachable!("it is one") };
     spec.calls[0].name += "s";
-    let report = check(&snapshot(&jobs[2]), &renamed, &[]).expect_err("the results that were given have other columns").to_string();
+    let report =
+        check(&snapshot(&jobs[2]), &renamed, &[]).expect_err("the results that were given have other columns").to_string();
     assert!(report.contains("firing.result"), "{report}");
 }
 
