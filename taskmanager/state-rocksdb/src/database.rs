@@ -144,7 +144,7 @@ impl Database {
 
     /// Begins to use a state: the one that is there, in the form that it shall have now, or a new one.
     ///
-    /// Errors: `Open`.
+    /// Errors: `Open`; `Unfit` where windows came or went.
     pub fn family(&self, name: &str, schema: &Arc<StateSchema>) -> Result<(Family, Option<DescribedState>), ColdError> {
         let max_parallelism = self.description().max_parallelism;
         let had = self.description().state(name).cloned();
@@ -154,7 +154,7 @@ impl Database {
                 "state \"{name}\" is {} in the snapshot's database, {} in the job; restore it from a savepoint, or drop it",
                 ways.0, ways.1
             );
-            return Err(self.open_error(Arc::new(std::io::Error::other(reason))));
+            return Err(ColdError::Unfit { uid: self.uid.clone(), reason });
         }
         let family = match &had {
             Some(had) if had.schema.ttl.reads_as(schema.ttl) && had.has_places_of(schema) => had.family.clone(),

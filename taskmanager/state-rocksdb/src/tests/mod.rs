@@ -11,6 +11,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, new_null_array};
 use arrow::datatypes::{DataType, Int64Type, TimestampMillisecondType};
 use arrow::record_batch::RecordBatch;
 use levada_common::config::RocksdbProfile;
+use levada_common::fault::{Fault, Faulty, Retry};
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::{Stamps, StateSchema, StateShape};
@@ -411,8 +412,8 @@ fn a_state_that_gets_windows_or_loses_them_is_refused_by_name() {
     let windowed = Arc::new(StateSchema { windowed: !schema.windowed, ..(*schema).clone() });
     let error = store.open_state(name, &windowed, 0).unwrap_err();
     let says = format!("state \"{name}\" is without windows in the snapshot's database, by window in the job");
-    let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-    assert!(why.starts_with(&says), "{error}: {why}");
+    assert!(error.to_string().contains(&says), "{error}");
+    assert_eq!((error.fault(), error.retry()), (Fault::User, Retry::Never), "it would be refused again");
 }
 
 #[test]

@@ -73,6 +73,14 @@ pub enum ColdError {
         #[source]
         source: LayoutError,
     },
+    /// What a restored database has is not what the job has now.
+    #[error("operator \"{uid}\": {reason}")]
+    Unfit {
+        /// The operator.
+        uid: Uid,
+        /// What is otherwise, and what can be done.
+        reason: String,
+    },
     /// The task ended, or the snapshot was given up, before everything of the barrier was sent.
     #[error("operator \"{uid}\": the snapshot was given up")]
     Abandoned {
@@ -104,11 +112,15 @@ impl Faulty for ColdError {
     fn fault(&self) -> Fault {
         match self {
             Self::Open { .. } | Self::Read { .. } | Self::Write { .. } | Self::Entry { .. } => Fault::External,
+            Self::Unfit { .. } => Fault::User,
             Self::Layout { .. } | Self::Abandoned { .. } | Self::Overtaken { .. } | Self::UnknownState { .. } => Fault::Internal,
         }
     }
 
     fn retry(&self) -> Retry {
-        Retry::Backoff
+        match self {
+            Self::Unfit { .. } | Self::Layout { source: LayoutError::Several, .. } => Retry::Never,
+            _ => Retry::Backoff,
+        }
     }
 }

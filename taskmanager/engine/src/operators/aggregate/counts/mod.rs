@@ -122,7 +122,10 @@ impl Operator for Counts {
         self.chunks.restore(&self.shape, context.key_groups, restored)?;
         if let Self { shape, chunks, store: Some(store), .. } = self {
             chunks.all_changed(store);
-            store.settle(&mut ChunksOf { shape, chunks })?;
+            let chunks = &mut ChunksOf { shape, chunks };
+            store.settle(chunks)?;
+            // A database of other windows is refused now, not when rows come.
+            store.warm(chunks)?;
         }
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()

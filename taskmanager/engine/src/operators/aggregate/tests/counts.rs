@@ -183,6 +183,19 @@ fn chunks_come_back_in_the_order_of_their_rows() {
     }
 }
 
+#[test]
+fn a_database_of_other_windows_is_refused_before_rows_come() {
+    let mut rig = before(&counts(&["k"], 6, 2), (1 << 20, 1), everything(), &Vec::new(), Vec::new());
+    rig.process(&(0..50).map(|row| (row % 10, 0, row)).collect::<Vec<_>>());
+    let (in_databases, _) = split_parts(rig.barrier(1));
+    while rig.background() {}
+    let databases: Databases = in_databases.into_iter().map(|(_, database)| database).collect();
+    let stores = MemoryColdStores::new(MAX_PARALLELISM, 1, OverlayBudget::new(1 << 20)).restored(databases, everything());
+    let refused = Rig::try_before(&counts(&["k"], 4, 2), Some(Arc::new(stores)), Vec::new(), everything());
+    let error = refused.err().expect("windows of 4 rows have two chunks of a key at most").to_string();
+    assert!(error.contains("restore with the window's size and slide as they were"), "{error}");
+}
+
 /// The chunks of many keys are far more than memory holds; those of keys that are gone leave the store too.
 #[test]
 fn chunks_are_more_than_memory_holds() {

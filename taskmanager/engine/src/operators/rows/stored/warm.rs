@@ -32,7 +32,7 @@ impl std::fmt::Debug for Warming {
 
 impl KeyedRowStore {
     /// Brings in the keys of some further rows; answers whether more may be left.
-    pub(super) fn warm(&mut self, rows: &mut impl ByKey) -> Result<bool, EngineError> {
+    pub(in crate::operators) fn warm(&mut self, rows: &mut impl ByKey) -> Result<bool, EngineError> {
         let Some(mut warming) = self.warming.take().filter(|_| !self.is_short(rows)) else { return Ok(false) };
         if warming.state == rows.states() {
             self.is_whole = true;
