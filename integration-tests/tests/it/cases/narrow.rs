@@ -82,7 +82,9 @@ async fn g80_nobody_waits_for_a_dead_link() -> anyhow::Result<()> {
     link.set(0);
     let began = Instant::now();
     let error = storage.put("large", Bytes::from(vec![1; 8 << 20])).await.expect_err("nothing passes").to_string();
-    assert!(error.contains("nothing was sent or received for 45 seconds") && error.contains("large"), "{error}");
+    // Who notices first: the kernel, that nothing is acknowledged for half a minute, or the client, that nothing is taken.
+    let says = ["Connection timed out", "nothing was sent or received for 45 seconds"];
+    assert!(error.contains("large") && says.iter().any(|says| error.contains(says)), "{error}");
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use levada_common::declaration::Options;
 use levada_common::function::{FunctionDeclaration, FunctionKind};
 use levada_common::plan::ProcessSpec;
-use levada_common::planned_state::WATERMARK;
+use levada_common::planned_state::{PROCESSING_TIME, ROW_NUMBERS, SESSION_BOUNDS, WATERMARK};
 use levada_common::state_schema::StateDeclaration;
 use levada_common::types::Column;
 use levada_state::descriptor::{BindError, Binder, Recorder};
@@ -287,8 +287,8 @@ impl RegisteredFunction {
 /// Why this cannot be a state of a trigger.
 fn trigger_state_defect(state: &StateDeclaration) -> Option<String> {
     let name = &state.name;
-    let own: Vec<&str> =
-        ProcessSpec::WINDOW_ROWS.into_iter().chain([ProcessSpec::WINDOWS, ProcessSpec::RESULTS, WATERMARK]).collect();
+    let others = [ProcessSpec::WINDOWS, ProcessSpec::RESULTS, WATERMARK, PROCESSING_TIME, ROW_NUMBERS, SESSION_BOUNDS];
+    let own: Vec<&str> = ProcessSpec::WINDOW_ROWS.into_iter().chain(others).collect();
     if own.contains(&name.as_str()) {
         return Some(format!("its state \"{name}\" has a name of the window's own ({}); give it another one", own.join(", ")));
     }

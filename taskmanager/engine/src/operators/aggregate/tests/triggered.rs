@@ -10,14 +10,15 @@ use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{
-    AggregateCall, AggregateFunction, AggregateSpec, BadRecordPolicy, OperatorKind, OperatorSpec, OrderSpec, SessionGap,
-    SideOutput, TriggerSpec, WindowPart, WindowSpec, WindowTime,
+    AggregateCall, AggregateFunction, AggregateSpec, BadRecordPolicy, FiringSpec, OperatorKind, OperatorSpec, OrderSpec,
+    SessionGap, SideOutput, TriggerSpec, WindowPart, WindowSpec, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::super::build;
+use super::firings::trigger;
 use super::rig::{MAX_PARALLELISM, Rig, call, spec, store, tumbling};
 use super::slices::{cumulate, sliding};
 use crate::function::Functions;
@@ -410,5 +411,28 @@ fn windows_of_before_get_a_trigger() {
         let given = after.take().0;
         assert_eq!(given.len(), 1, "{kind:?}: {given:?}");
         assert!(given[0].ends_with(",3,0,2,5,row 5"), "{kind:?}: {given:?}");
+    }
+}
+
+/// Which results were given it would not know.
+#[test]
+fn windows_that_gave_early_results_get_no_trigger() {
+    let with = aggregate(&plain(tumbling(100)));
+    let early = FiringSpec { early: Some(trigger(None, Some(2))), lateness_ms: 0, late: None, accumulate: true };
+    let without = AggregateSpec { trigger: None, firing: Some(early), ..with.clone() };
+    for gives in [false, true] {
+        let mut before = Subtasks::new(without.clone(), 1, &[]);
+        before.push(&[row(1, 0, 1, 0)]);
+        if gives {
+            before.push(&[row(1, 1, 2, 0)]);
+        }
+        assert_eq!(before.take().0.len(), usize::from(gives));
+        let snapshot = before.snapshot(&[row(2, 8, 4, 0)]);
+        let functions: Functions = [("obedient".to_owned(), obedient(false))].into();
+        let operator = build(&operator_spec(&with), &with, &Closures::default(), &functions).expect("it is built");
+        match Rig::of(operator, None, snapshot, KeyGroupRange::all(MAX_PARALLELISM)) {
+            Ok(_) => assert!(!gives, "it takes over what was given"),
+            Err(error) => assert!(gives && error.to_string().contains("were given early or late"), "{error}"),
+        }
     }
 }

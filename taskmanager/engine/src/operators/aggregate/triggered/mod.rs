@@ -13,14 +13,14 @@ use arrow::datatypes::TimestampMillisecondType;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{AggregateSpec, OperatorSpec, TriggerSpec, WindowSpec};
+use levada_common::plan::{AggregateSpec, FiringSpec, OperatorSpec, TriggerSpec, WindowSpec};
 use levada_common::time::{EVENT_TIME_MAX_MS, EVENT_TIME_MIN_MS};
 use levada_common::types::RowKind;
 use levada_state::bits::Bits;
 use levada_state::descriptor::{BindError, Binder, ValueState, ValueStateDescriptor};
 use levada_state::snapshot::StatePart;
 
-use super::restore::{RestoredRows, restored_rows};
+use super::restore::{RestoredRows, refuse, restored_rows};
 use super::sessions::SessionSource;
 use super::shape::Shape;
 use super::slices::Series;
@@ -311,6 +311,14 @@ impl Contents for Totals {
     }
 
     fn read(&self, restored: Vec<RestoredState>, key_groups: KeyGroupRange) -> Result<Vec<Returned<Vec<ArrayRef>>>, EngineError> {
+        let [_, given] = FiringSpec::state_columns();
+        let batches = restored.iter().flat_map(|state| &state.batches);
+        let mut marks = batches.filter_map(|batch| batch.column_by_name(&given.name)?.as_boolean_opt());
+        if marks.any(|given| given.true_count() > 0) {
+            let reason = "results of its windows were given early or late, and a trigger would give them as new ones; drop the state, or \
+                          restore once without `early` and `allowed_lateness` first";
+            return Err(refuse(&self.shape, self.shape.state_name(), reason));
+        }
         let returned = |RestoredRows { rows, keys, namespace, states }: RestoredRows| {
             let windows = namespace.map_or_else(|| vec![EVER; rows], |namespace| windows_in(&namespace));
             Returned { keys, rows, belongs: Belongs::In(windows), state: self.shape.state_name().into(), saved: states }

@@ -167,6 +167,10 @@ impl Sums {
     pub(super) fn clear(&mut self, shape: &Shape, place: &mut Place<'_>, groups: &[u32]) {
         let slots: Vec<u32> = groups.iter().map(|group| self.slot(*group)).filter(|slot| *slot != NONE).collect();
         self.touch(shape, place, &slots);
+        if !slots.is_empty() {
+            // What has no fixed size is given back, rows of a library and texts.
+            self.set.reset(&slots);
+        }
         for slot in slots {
             self.slots[self.groups[slot as usize] as usize] = NONE;
             self.taken.clear(slot);
