@@ -125,7 +125,7 @@ impl Planner<'_> {
         let what = match &spec.window {
             _ if in_sets && !distinct.is_empty() => "DISTINCT in sessions and windows of rows keeps these and its values",
             _ if spec.takes_changes && !spec.counted().is_empty() && spec.keys.is_empty() => {
-                "min and max over a changelog without a key keep their values"
+                "an aggregate with min or max over a changelog without a key keeps its values"
             }
             _ if spec.trigger.is_some() => "a window with a trigger keeps what its rows have come to",
             WindowSpec::Session { .. } if spec.firing.is_some() => {

@@ -153,7 +153,11 @@ fn state_on_the_heap_beside_a_store_is_warned_of() {
             Some("a session window with early or late results keeps its sessions on the heap"),
         ),
         ("inputs: [counts], aggregate: { n: count(*), s: sum(n), d: count(distinct n) }", None),
-        ("inputs: [counts], aggregate: { n: max(n), d: count(distinct n) }", None),
+        (
+            "inputs: [counts], aggregate: { n: max(n), d: count(distinct n) }",
+            Some("an aggregate with min or max over a changelog without a key keeps its values on the heap"),
+        ),
+        ("inputs: [counts], key_by: [k], aggregate: { n: max(n), d: count(distinct n) }", None),
         ("inputs: [rows], window: { sliding: { size: 4s, slide: 2s } }, aggregate: { n: count(distinct a) }", None),
         ("inputs: [rows], window: { count: { size: 4 } }, aggregate: { n: count(*) }", None),
         ("inputs: [rows], window: { count: { size: 4, slide: 2 } }, aggregate: { n: count(*) }", None),
