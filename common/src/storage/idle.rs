@@ -11,16 +11,15 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use http_body_util::BodyExt;
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody,
     HttpService,
 };
+use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::header::CONTENT_LENGTH;
 use tokio::time::Instant;
 
-/// Time to connect.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
+use crate::human::HumanDuration;
 
 /// Time in which something must move: what the connection has taken over may be megabytes, which a slow link needs a while for.
 const IDLE_TIME: Duration = Duration::from_secs(45);
@@ -47,10 +46,20 @@ impl From<NothingMoved> for HttpError {
 pub(super) struct IdleConnector;
 
 impl HttpConnector for IdleConnector {
-    /// Whatever `options` say of times is not heard.
-    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = reqwest::Client::builder().user_agent("levada").http1_only().connect_timeout(CONNECT_TIME).build();
-        let client = client.map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
+    /// Of `options` it hears whether HTTP without TLS is allowed, and the time to connect.
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let allows_http = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|allows| allows == "true");
+        let connect_time = options.get_config_value(&ClientConfigKey::ConnectTimeout);
+        let connect_time = connect_time.and_then(|time| time.parse::<HumanDuration>().ok());
+        let client = reqwest::Client::builder().user_agent("levada").http1_only().https_only(!allows_http);
+        // The length of a body is that of the object.
+        let client = client.no_gzip().no_brotli().no_zstd().no_deflate();
+        let client = match connect_time {
+            Some(time) => client.connect_timeout(Duration::from_millis(time.as_ms())),
+            None => client,
+        };
+        let failed = |error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) };
+        let client = client.build().map_err(failed)?;
         Ok(HttpClient::new(IdleClient { client }))
     }
 }
@@ -195,6 +204,23 @@ mod tests {
         assert_eq!(error.kind(), HttpErrorKind::Timeout);
         let text = super::super::error::chain(&error);
         assert!(text.contains("nothing was sent or received for 2 seconds"), "{text}");
+    }
+
+    /// As with the client that it stands for: a store that is reached by TLS is by nothing else, whatever it redirects to.
+    #[tokio::test]
+    async fn http_is_refused_where_it_is_not_allowed() {
+        let request = || {
+            let mut request = HttpRequest::new(HttpRequestBody::empty());
+            *request.uri_mut() = "http://127.0.0.1:1/".parse().expect("an address");
+            request
+        };
+        for (allows, says) in [(false, "URL scheme is not allowed"), (true, "Connection refused")] {
+            let options = ClientOptions::new().with_allow_http(allows).with_connect_timeout(Duration::from_secs(5));
+            let client = IdleConnector.connect(&options).expect("a client");
+            let error = client.execute(request()).await.expect_err("nobody listens");
+            let text = super::super::error::chain(&error);
+            assert!(text.contains(says), "{text}");
+        }
     }
 
     #[tokio::test]

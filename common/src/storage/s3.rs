@@ -1,5 +1,7 @@
 //! S3: how a bucket is opened, and what object_store does not do: to list uploads that were never completed.
 
+use std::time::Duration;
+
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer};
 use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
 use object_store::path::Path;
@@ -7,6 +9,9 @@ use object_store::{ClientOptions, RetryConfig};
 
 use super::idle::IdleConnector;
 use super::{S3Keys, S3Options, StorageError};
+
+/// Time to connect; afterwards a request ends when nothing moves (see `idle`).
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pages of a listing of uploads, each of a thousand.
 const PAGES_MAX: usize = 1_000;
@@ -49,7 +54,7 @@ impl Bucket {
         };
         let url = if options.path_style { format!("{endpoint}/{bucket}") } else { format!("{scheme}://{bucket}.{host}") };
         // A request takes as long as its bytes move, and the policy in `retry` decides when it is made again: neither is the client's.
-        let client = ClientOptions::new().with_allow_http(scheme == "http");
+        let client = ClientOptions::new().with_allow_http(scheme == "http").with_connect_timeout(CONNECT_TIMEOUT);
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let environment = match &options.keys {
             Some(S3Keys { id, secret }) => environment.with_access_key_id(id).with_secret_access_key(secret),
