@@ -35,7 +35,7 @@ pub(super) fn firings() -> impl Strategy<Value = FiringSpec> {
     })
 }
 
-fn windows() -> impl Strategy<Value = WindowSpec> {
+pub(super) fn windows() -> impl Strategy<Value = WindowSpec> {
     prop_oneof![
         (1i64..30).prop_map(tumbling),
         (1i64..12, 0i64..20).prop_map(|(slide, more)| sliding(slide + more, slide, slide / 2)),

@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use levada_common::plan::{AggregateSpec, FiringSpec, WindowSpec};
 use proptest::prelude::*;
 
-use super::firings::{Deed, Subtasks, counts, deeds, firings, in_full, trigger};
+use super::firings::{Deed, Subtasks, counts, deeds, firings, in_full, trigger, windows};
 use super::rig::{Rig, Row, calls, spec, store, tumbling};
 use super::sessions::session;
-use super::slices::{cumulate, sliding};
 use super::standing::Standing;
 use super::store::{before, everything, memory};
 use super::told_apart::distinct;
@@ -22,15 +21,6 @@ fn early(every_ms: Option<i64>, rows: Option<u32>) -> FiringSpec {
 
 fn full(keys: &[&str], window: WindowSpec, firing: FiringSpec) -> AggregateSpec {
     in_full(true, counts(keys, window, firing))
-}
-
-fn windows() -> impl Strategy<Value = WindowSpec> {
-    prop_oneof![
-        (1i64..30).prop_map(tumbling),
-        (1i64..12, 0i64..20).prop_map(|(slide, more)| sliding(slide + more, slide, slide / 2)),
-        (1i64..12, 1i64..4).prop_map(|(step, steps)| cumulate(step * steps, step, 0)),
-        Just(WindowSpec::Global),
-    ]
 }
 
 /// The rows that stand, each with how often it does: all that someone has who knows no keys.
