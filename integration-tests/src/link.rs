@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
+
+use crate::proxy::between;
 
 /// Bytes that pass at once.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -23,20 +24,12 @@ pub struct Link {
 impl Link {
     /// Starts a proxy before `target`.
     pub async fn start(target: SocketAddr, bytes_per_second: u64) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let (rate, watched) = watch::channel(bytes_per_second);
-        let link = Self { address: listener.local_addr()?, bytes_per_second: rate };
         let free_at = Arc::new(Mutex::new(Instant::now()));
-        tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
-                let Ok(far) = TcpStream::connect(target).await else { continue };
-                let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-                for (reader, writer) in [(near_read, far_write), (far_read, near_write)] {
-                    tokio::spawn(pass(reader, writer, watched.clone(), Arc::clone(&free_at)));
-                }
-            }
+        let address = between(target, move |reader, writer| {
+            tokio::spawn(pass(reader, writer, watched.clone(), Arc::clone(&free_at)));
         });
-        Ok(link)
+        Ok(Self { address: address.await?, bytes_per_second: rate })
     }
 
     /// From now on so many bytes a second pass; with 0 none.

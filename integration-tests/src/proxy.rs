@@ -19,17 +19,27 @@ const CHUNKS_MAX: usize = 1024;
 
 /// Starts a proxy before `target`; every chunk waits for up to `delay_max`, drawn from `seed`. Answers its address.
 pub async fn start(target: SocketAddr, delay_max: Duration, seed: u64) -> anyhow::Result<SocketAddr> {
+    let mut directions = 0;
+    between(target, move |reader, writer| {
+        directions += 1;
+        tokio::spawn(pass(reader, writer, delay_max, StdRng::seed_from_u64(seed ^ directions)));
+    })
+    .await
+}
+
+/// Starts a proxy before `target` whose connections are passed on by `pass`, which is given each of their directions. Answers its address.
+pub(crate) async fn between(
+    target: SocketAddr,
+    mut pass: impl FnMut(OwnedReadHalf, OwnedWriteHalf) + Send + 'static,
+) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
-        let mut connections = 0;
         while let Ok((near, _)) = listener.accept().await {
             let Ok(far) = TcpStream::connect(target).await else { continue };
             let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-            for (reader, writer) in [(near_read, far_write), (far_read, near_write)] {
-                connections += 1;
-                tokio::spawn(pass(reader, writer, delay_max, StdRng::seed_from_u64(seed ^ connections)));
-            }
+            pass(near_read, far_write);
+            pass(far_read, near_write);
         }
     });
     Ok(address)
