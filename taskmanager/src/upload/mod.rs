@@ -39,7 +39,7 @@ use database::KnownFiles;
 use snapshot::Begun;
 use store::Store;
 
-/// Files of databases that are copied at once, of all tasks of an attempt: of each a store has a few parts in memory.
+/// Files of databases that are copied at once, of all tasks of an attempt: an object store has up to 64 MiB of each in memory.
 const COPIES_AT_ONCE: usize = 3;
 
 /// A snapshot whose synchronous part is done.
