@@ -136,17 +136,28 @@ impl Builder<'_> {
     }
 
     /// What the operator at this place has in the snapshot: what it knows, and what no other part of its node knows, so that it is
-    /// refused there.
-    fn restored_of(&self, index: usize, spec: &OperatorSpec) -> Vec<RestoredState> {
+    /// refused there. Rows of its keys it has alone, and may give them up as it takes them in.
+    fn restored_of(&mut self, index: usize, spec: &OperatorSpec) -> Vec<RestoredState> {
         let mut own = spec.state_names();
+        let keyed = own.clone();
         // What tells values apart has its node's time, which the aggregation saves.
         own.extend(spec.kind.heard_states().map(String::from));
         let of_node =
             self.vertex.operators.iter().enumerate().filter(|(other, of_node)| *other != index && of_node.uid == spec.uid);
         let mut others: Vec<String> = of_node.flat_map(|(_, of_node)| of_node.state_names()).collect();
         others.extend([entries::SPLITS, entries::TRANSACTIONS].map(String::from));
-        let is_own = |state: &&RestoredState| own.contains(&state.name) || !others.contains(&state.name);
-        self.restored(&spec.uid).iter().filter(is_own).cloned().collect()
+        let is_own = |state: &RestoredState| own.contains(&state.name) || !others.contains(&state.name);
+        let of_node = self.parts.restored.get_mut(&spec.uid);
+        let mut restored = Vec::new();
+        for state in of_node.into_iter().flatten().filter(|state| is_own(state)) {
+            let is_alone = state.kind.is_keyed() && keyed.contains(&state.name) && !others.contains(&state.name);
+            restored.push(if is_alone {
+                RestoredState { batches: std::mem::take(&mut state.batches), ..state.clone() }
+            } else {
+                state.clone()
+            });
+        }
+        restored
     }
 
     fn operator_context(&self, spec: &OperatorSpec) -> Result<OperatorContext, EngineError> {

@@ -79,11 +79,12 @@ impl KeyedState {
         }
     }
 
-    /// Takes a state out of a snapshot, one part after the other, whoever wrote them. Rows of other subtasks are left out.
+    /// Takes a state out of a snapshot, one part after the other, whoever wrote them. Rows of other subtasks are left out. Each batch
+    /// is given up as soon as its rows are here: a state and all of its encoded rows need not be in memory together.
     ///
     /// Contract: after binding, before the first batch; the clock is set. Errors: a state that was not bound, columns that are
     /// missing or of another type.
-    pub fn restore(&mut self, name: &str, batches: &[RecordBatch]) -> StateResult<()> {
+    pub fn restore(&mut self, name: &str, batches: impl IntoIterator<Item = RecordBatch>) -> StateResult<()> {
         let name = StateName { uid: self.options.uid.clone(), state: name.into() };
         let Some(id) = self.bindings.find(&name.state) else { return Err(Box::new(StateError::Unclaimed { name })) };
         if self.overlay.is_some() {
@@ -91,7 +92,7 @@ impl KeyedState {
         }
         let mut ids = Vec::new();
         for batch in batches {
-            let (batch, keys) = self.own_rows(&name, batch)?;
+            let (batch, keys) = self.own_rows(&name, &batch)?;
             ids.clear();
             self.intern(&keys, batch.num_rows(), &mut ids);
             let rows = RestoredRows { batch: &batch, keys: &ids, namespaces: None };
@@ -120,10 +121,15 @@ impl KeyedState {
     }
 
     /// Puts the rows of a snapshot into the store as they are, whatever memory there is.
-    fn restore_store(&mut self, id: StateId, name: &StateName, batches: &[RecordBatch]) -> StateResult<()> {
+    fn restore_store(
+        &mut self,
+        id: StateId,
+        name: &StateName,
+        batches: impl IntoIterator<Item = RecordBatch>,
+    ) -> StateResult<()> {
         self.open_cold()?;
         for batch in batches {
-            let (batch, _) = self.own_rows(name, batch)?;
+            let (batch, _) = self.own_rows(name, &batch)?;
             let rows = self.states[id.0].state.rows_mut();
             let upserts = Some(stored(rows.info(), &batch)?);
             if let Some(cold) = rows.cold() {

@@ -48,7 +48,7 @@ impl Counted {
     /// Takes what was restored of its state out of `restored`.
     pub(super) fn open(&mut self, context: &OperatorContext, restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
         let own: Vec<RestoredState> = restored.extract_if(.., |state| state.name == self.shape.state_name()).collect();
-        self.panes.open(&self.shape, context, &own)
+        self.panes.open(&self.shape, context, own)
     }
 
     /// Whether there is room for another batch. Where there is none the store is writing: it wakes the task when it is done.

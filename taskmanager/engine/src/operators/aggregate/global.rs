@@ -44,7 +44,7 @@ impl Global {
 
 impl Operator for Global {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.panes.open(&self.shape, context, &restored)?;
+        self.panes.open(&self.shape, context, restored)?;
         self.context = Some(context.clone());
         Ok(())
     }

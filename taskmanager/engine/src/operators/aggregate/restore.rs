@@ -28,7 +28,7 @@ pub(super) struct RestoredRows {
 pub(super) fn restored_rows(
     shape: &Shape,
     key_groups: KeyGroupRange,
-    restored: &[RestoredState],
+    restored: Vec<RestoredState>,
 ) -> Result<Vec<RestoredRows>, EngineError> {
     let state = shape.state_name();
     let mut rows = Vec::new();
@@ -37,8 +37,8 @@ pub(super) fn restored_rows(
             let reason = format!("this operator's state is \"{state}\"; the aggregation or its window has changed");
             return Err(refuse(shape, &found.name, reason));
         }
-        for batch in &found.batches {
-            let batch = in_groups(batch, key_groups).map_err(|reason| refuse(shape, state, reason))?;
+        for batch in found.batches {
+            let batch = in_groups(&batch, key_groups).map_err(|reason| refuse(shape, state, reason))?;
             if batch.num_rows() > 0 {
                 rows.push(split_columns(shape, state, &batch)?);
             }

@@ -76,7 +76,7 @@ impl Running {
 
 impl Operator for Running {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.panes.open(&self.shape, context, &restored)?;
+        self.panes.open(&self.shape, context, restored)?;
         self.context = Some(context.clone());
         Ok(())
     }

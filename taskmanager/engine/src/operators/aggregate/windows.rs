@@ -68,7 +68,7 @@ impl Windows {
 impl Operator for Windows {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.clock.restore(&self.shape.uid, context, &mut restored)?;
-        self.panes.open(&self.shape, context, &restored)?;
+        self.panes.open(&self.shape, context, restored)?;
         // What a job that took late rows in had kept of windows that are over: their results were given. By processing time none was
         // that is here: another subtask's clock had come further.
         while !self.clock.is_processing()

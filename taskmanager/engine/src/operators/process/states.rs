@@ -108,7 +108,7 @@ pub(super) fn restore(
         let timers = TimerKind::ALL.into_iter().find(|kind| kind.state_name() == name);
         match (timers, kind.is_keyed()) {
             (Some(kind), _) => restore_timers(inner, kind, context.key_groups, &batches).map_err(refuse)?,
-            (None, true) => inner.keyed.restore(&name, &batches).map_err(|error| refuse(text_of(&error)))?,
+            (None, true) => inner.keyed.restore(&name, batches).map_err(|error| refuse(text_of(&error)))?,
             (None, false) => inner.operator.restore(&name, &batches).map_err(|error| refuse(text_of(&error)))?,
         }
     }

@@ -190,7 +190,7 @@ impl Operator for Top {
         if let Some(stores) = &context.cold {
             self.store = Some(KeyedRowStore::open(&self.shape.uid, &self.shape.clause, stores, context.key_groups)?);
         }
-        let restored = self.shape.restored(context.key_groups, &restored)?;
+        let restored = self.shape.restored(context.key_groups, restored)?;
         if !self.keeps_time() || !restored.is_empty() {
             self.stand_before_store(None)?;
         }

@@ -285,15 +285,15 @@ impl Shape {
     /// The rows of a snapshot that are in these key groups.
     ///
     /// Errors: `Restore` where another state, column or type was saved than this top-N has.
-    pub(super) fn restored(&self, groups: KeyGroupRange, restored: &[RestoredState]) -> Result<Vec<RestoredRows>, EngineError> {
+    pub(super) fn restored(&self, groups: KeyGroupRange, restored: Vec<RestoredState>) -> Result<Vec<RestoredRows>, EngineError> {
         let mut rows = Vec::new();
         for state in restored {
             let refuse = |reason: String| EngineError::Restore { uid: self.uid.clone(), state: state.name.clone(), reason };
             if state.name != self.state.name {
                 return Err(refuse(format!("this operator's state is \"{}\"", self.state.name)));
             }
-            for batch in &state.batches {
-                rows.extend(self.restored_batch(groups, batch)?);
+            for batch in state.batches {
+                rows.extend(self.restored_batch(groups, &batch)?);
             }
         }
         Ok(rows)

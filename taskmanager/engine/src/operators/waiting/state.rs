@@ -56,8 +56,8 @@ pub(in crate::operators) fn read(
             let names: Vec<String> = sides.iter().map(|side| format!("\"{}\"", side.state.name)).collect();
             return Err(refuse(format!("the rows of this operator are in {}", names.join(" and "))));
         };
-        for batch in &state.batches {
-            read.extend(read_batch(uid, sides, key_groups, (at, batch))?);
+        for batch in state.batches {
+            read.extend(read_batch(uid, sides, key_groups, (at, &batch))?);
         }
     }
     read.sort_by_key(|rows: &RestoredRows| rows.side);

@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
             (self.clock, self.model) = (clock, model);
             self.tick(0);
             for state in self.subtasks.iter_mut().filter(|_| !from_databases) {
-                batches.iter().for_each(|(name, batches)| state.restore(name, batches).expect("it is restored"));
+                batches.iter().for_each(|(name, batches)| state.restore(name, batches.iter().cloned()).expect("it is restored"));
             }
             assert_same(&self.dump(), &found, &format!("restored at parallelism {parallelism}"));
         }

@@ -2,7 +2,7 @@
 
 mod overlay;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
@@ -141,7 +141,7 @@ fn misuse_is_an_error_that_names_the_state() {
     let mut other = self::state();
     let foreign = ListStateDescriptor::<i64>::new("list").bind(&mut other).expect("bound");
     assert!(text(foreign.add(&mut state, 1)).contains("which was not bound to it"));
-    let restored = state.restore("gone", &[]).expect_err("refused").to_string();
+    let restored = state.restore("gone", []).expect_err("refused").to_string();
     assert!(restored.contains("--drop-state counts/gone"), "{restored}");
 }
 
@@ -274,7 +274,7 @@ fn a_time_to_live_is_switched_on_and_off_across_restores() {
     let hour = Ttl::processing(Duration::from_secs(3600));
     let (mut state, count) = bind(Some(hour));
     state.set_clock(Clock { processing_ms: 1_700_000_000_000, ..Clock::default() });
-    state.restore("count", &without).expect("restored");
+    state.restore("count", without).expect("restored");
     one_more(&mut state, count);
     each(&mut state, &["a"], |state| assert_eq!(count.get(state).expect("read"), Some(&51)));
     let with = snapshot(&mut state);
@@ -282,7 +282,7 @@ fn a_time_to_live_is_switched_on_and_off_across_restores() {
     assert_eq!((stamps.null_count(), stamps.value(0)), (0, 1_700_000_000_000));
 
     let (mut state, count) = bind(None);
-    state.restore("count", &with).expect("restored");
+    state.restore("count", with).expect("restored");
     one_more(&mut state, count);
     each(&mut state, &["b"], |state| assert_eq!(count.get(state).expect("read"), Some(&52)));
 }
@@ -296,13 +296,33 @@ fn a_snapshot_without_stamps_lives_a_whole_life_from_the_first_look() {
     let mut state = self::state();
     let ttl = Ttl::event(Duration::from_millis(10));
     let count = ValueStateDescriptor::<i64>::new("count").with_ttl(ttl).bind(&mut state).expect("bound");
-    state.restore("count", &without).expect("restored");
+    state.restore("count", without).expect("restored");
     for (watermark_ms, expected) in [(i64::MIN, true), (100, true), (109, true), (110, false)] {
         state.set_clock(Clock { watermark_ms, row_ms: watermark_ms, ..Clock::default() });
         each(&mut state, &["a"], |state| {
             assert_eq!(count.get(state).expect("read").is_some(), expected, "at {watermark_ms}");
         });
     }
+}
+
+#[test]
+fn a_restored_batch_is_given_up_before_the_next_one_comes() {
+    let mut state = state();
+    let count = ValueStateDescriptor::<i64>::new("count").bind(&mut state).expect("bound");
+    for key in ["a", "b", "c"] {
+        each(&mut state, &[key], |state| count.set(state, 1).expect("set"));
+    }
+    let whole = snapshot(&mut state);
+    let rows = whole.iter().flat_map(|batch| (0..batch.num_rows()).map(|row| batch.slice(row, 1)));
+    let mut last: Option<Weak<dyn Array>> = None;
+    let one_by_one = rows.inspect(|batch| {
+        assert!(last.as_ref().is_none_or(|last| last.strong_count() == 0), "the batch before is still held");
+        last = Some(Arc::downgrade(batch.column(0)));
+    });
+    let mut state = self::state();
+    let count = ValueStateDescriptor::<i64>::new("count").bind(&mut state).expect("bound");
+    state.restore("count", one_by_one).expect("restored");
+    each(&mut state, &["a", "b", "c"], |state| assert_eq!(count.get(state).expect("read"), Some(&1)));
 }
 
 #[test]
@@ -313,14 +333,14 @@ fn a_snapshot_of_another_type_is_refused() {
     let numbers = snapshot(&mut state);
     let mut state = self::state();
     ValueStateDescriptor::<String>::new("count").bind(&mut state).expect("bound");
-    let error = state.restore("count", &numbers).expect_err("refused");
+    let error = state.restore("count", numbers.clone()).expect_err("refused");
     assert!(matches!(*error, StateError::Type { .. }), "{error}");
     let mut state = KeyedState::new(KeyedOptions {
         keys: vec![Column::new("word", LogicalType::Int64, false)],
         ..options(HeapBudget::unlimited())
     });
     ValueStateDescriptor::<i64>::new("count").bind(&mut state).expect("bound");
-    let error = state.restore("count", &numbers).expect_err("refused").to_string();
+    let error = state.restore("count", numbers).expect_err("refused").to_string();
     assert!(error.contains("key column \"word\" is Utf8, the program's is INT64"), "{error}");
 }
 

@@ -187,7 +187,7 @@ impl WholeCounts {
     }
 
     /// What was restored is one window of each key that is not full.
-    fn check(&self, context: &OperatorContext, restored: &[RestoredState]) -> Result<(), EngineError> {
+    fn check(&self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let (mut keys, mut ids, mut rows) = (KeyIndex::new(&self.shape.key_types), Vec::new(), 0);
         for found in restored_rows(&self.shape, context.key_groups, restored)? {
             let counts = found.states.last().ok_or_else(|| other_windows(&self.shape))?;
@@ -216,8 +216,8 @@ fn given(shape: &Shape, keys: Vec<ArrayRef>, results: Vec<ArrayRef>) -> Result<R
 
 impl Operator for WholeCounts {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.check(context, &restored)?;
-        self.groups.open(&self.shape, context, &restored)?;
+        self.check(context, restored.clone())?;
+        self.groups.open(&self.shape, context, restored)?;
         self.context = Some(context.clone());
         self.count()
     }

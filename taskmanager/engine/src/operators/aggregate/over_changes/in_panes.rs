@@ -40,7 +40,7 @@ impl InPanes {
             extremes.open(context, &mut restored)?;
         }
         let mut groups = OpenPanes::default();
-        groups.open(shape, context, &restored)?;
+        groups.open(shape, context, restored)?;
         for extremes in &mut extremes {
             extremes.put_in_order(|keys, rows, ids| groups.find(Window::WHOLE, keys, rows, ids))?;
         }

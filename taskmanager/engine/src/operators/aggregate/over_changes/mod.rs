@@ -197,7 +197,7 @@ impl Operator for OverChanges {
         let stays = !self.extremes.is_empty() && self.shape.key_types.is_empty();
         let context = &OperatorContext { cold: context.cold.clone().filter(|_| !stays), ..context.clone() };
         let kept: Box<dyn Kept> = match context.cold.as_ref().filter(|_| !self.extremes.is_empty()) {
-            Some(stores) => Box::new(ByKeyInStore::open(&self.shape, &self.extremes, (context, stores), &restored)?),
+            Some(stores) => Box::new(ByKeyInStore::open(&self.shape, &self.extremes, (context, stores), restored)?),
             None => Box::new(InPanes::open(&self.shape, &self.extremes, context, restored)?),
         };
         self.running = Some(Running { context: context.clone(), kept });

@@ -20,7 +20,7 @@ impl OpenPanes {
         &mut self,
         shape: &Shape,
         context: &OperatorContext,
-        restored: &[RestoredState],
+        restored: Vec<RestoredState>,
     ) -> Result<(), EngineError> {
         match &context.cold {
             Some(stores) => self.store = Some(PaneStore::open(shape, stores.as_ref(), context.key_groups)?),

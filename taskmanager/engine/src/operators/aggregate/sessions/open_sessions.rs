@@ -240,7 +240,7 @@ impl OpenSessions {
     ) -> Result<(), EngineError> {
         let of_values = |state: &RestoredState| shape.sets.as_ref().is_some_and(|sets| sets.has_state(&state.name));
         let (values, sessions): (Vec<_>, Vec<_>) = restored.into_iter().partition(of_values);
-        for rows in restored_rows(shape, key_groups, &sessions)? {
+        for rows in restored_rows(shape, key_groups, sessions)? {
             let namespace = rows.namespace.as_ref().expect("a session has bounds").as_struct();
             let bound = |at: usize| namespace.column(at).as_primitive::<TimestampMillisecondType>().values();
             let bounds: Vec<(i64, i64)> = bound(0).iter().copied().zip(bound(1).iter().copied()).collect();

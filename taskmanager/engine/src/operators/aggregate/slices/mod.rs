@@ -203,7 +203,7 @@ impl Operator for Slices {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.clock.restore(&self.shape.uid, context, &mut restored)?;
         self.fired = self.clock.all_given();
-        self.panes.open(&self.shape, context, &restored)?;
+        self.panes.open(&self.shape, context, restored)?;
         self.check_grid()?;
         // A snapshot of a store may have slices of which it had not deleted everything.
         self.drop_dead()?;

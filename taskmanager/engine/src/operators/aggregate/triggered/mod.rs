@@ -323,7 +323,7 @@ impl Contents for Totals {
             let windows = namespace.map_or_else(|| vec![EVER; rows], |namespace| windows_in(&namespace));
             Returned { keys, rows, belongs: Belongs::In(windows), state: self.shape.state_name().into(), saved: states }
         };
-        Ok(restored_rows(&self.shape, key_groups, &restored)?.into_iter().map(returned).collect())
+        Ok(restored_rows(&self.shape, key_groups, restored)?.into_iter().map(returned).collect())
     }
 
     fn put_back(&mut self, place: &mut Place<'_>, saved: Vec<ArrayRef>, groups: &[u32]) -> Result<(), EngineError> {

@@ -139,7 +139,7 @@ impl Updating {
 impl Operator for Updating {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
-        self.panes.open(&self.shape, context, &restored)?;
+        self.panes.open(&self.shape, context, restored)?;
         self.touched = self.panes.windows().collect();
         self.late_rows.open(context);
         self.context = Some(context.clone());

@@ -19,7 +19,7 @@ impl WindowTop {
     /// Errors: `Restore` where another state, column or type was saved than the operator has.
     pub(super) fn restore(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let elsewhere = self.stand_before_store(context)?;
-        for rows in self.shape.restored(context.key_groups, &restored)? {
+        for rows in self.shape.restored(context.key_groups, restored)? {
             self.take_restored(rows)?;
         }
         let (uid, state) = (&self.shape.uid, &self.shape.state.name);

@@ -82,7 +82,7 @@ impl Chunks {
         let of_values = |state: &RestoredState| shape.sets.as_ref().is_some_and(|sets| sets.has_state(&state.name));
         let (of_values, restored): (Vec<_>, Vec<_>) = restored.into_iter().partition(of_values);
         let mut found = Vec::new();
-        for mut rows in restored_rows(shape, key_groups, &restored)? {
+        for mut rows in restored_rows(shape, key_groups, restored)? {
             let counts = rows.states.split_off(rows.states.len() - 2);
             let [numbers, lengths] = [0, 1].map(|at| counts[at].as_primitive::<Int64Type>().values().clone());
             self.intern(&rows.keys, rows.rows);

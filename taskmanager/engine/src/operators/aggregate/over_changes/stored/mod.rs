@@ -44,7 +44,7 @@ impl ByKeyInStore {
         shape: &Arc<Shape>,
         extremes: &[ExtremesShape],
         (context, stores): (&OperatorContext, &Arc<dyn ColdStores>),
-        restored: &[RestoredState],
+        restored: Vec<RestoredState>,
     ) -> Result<Self, EngineError> {
         let mut store = KeyedRowStore::open(&shape.uid, shape.clause(), stores, context.key_groups)?;
         let groups = Table::open(shape, &mut store)?;
@@ -55,18 +55,23 @@ impl ByKeyInStore {
         Ok(opened)
     }
 
-    fn take_restored(&mut self, shape: &Shape, key_groups: KeyGroupRange, restored: &[RestoredState]) -> Result<(), EngineError> {
-        let mut others: Vec<RestoredState> = restored.to_vec();
+    fn take_restored(
+        &mut self,
+        shape: &Shape,
+        key_groups: KeyGroupRange,
+        restored: Vec<RestoredState>,
+    ) -> Result<(), EngineError> {
+        let mut others = restored;
         let of_values: Vec<Vec<RestoredState>> = (0..self.tables.values.len())
             .map(|at| others.extract_if(.., |state| state.name == self.tables.values[at].table.meta.name).collect())
             .collect();
         let mut ids = Vec::new();
-        for rows in restored_rows(shape, key_groups, &others)? {
+        for rows in restored_rows(shape, key_groups, others)? {
             self.make(&rows.keys, rows.rows, &mut ids)?;
             self.tables.put(&ids, &rows.states);
             self.store.settle(&mut self.tables)?;
         }
-        for (at, of_column) in of_values.iter().enumerate() {
+        for (at, of_column) in of_values.into_iter().enumerate() {
             let of_column = restored_rows(&Arc::clone(&self.tables.values[at].table.shape), key_groups, of_column)?;
             for rows in of_column {
                 self.make(&rows.keys[..rows.keys.len() - 1], rows.rows, &mut ids)?;
