@@ -72,6 +72,8 @@ pub struct Task {
     under_way: Option<Barrier>,
     /// The newest checkpoint that there is a snapshot for.
     taken: Option<CheckpointId>,
+    /// The newest checkpoint that was given up: its barrier may come to the end of the chain later.
+    given_up: Option<CheckpointId>,
     /// Rows went into the chain and no watermark was asked for since.
     fed: bool,
     /// Processing time at `Instant(0)`.
@@ -100,6 +102,7 @@ impl Task {
             triggered: None,
             under_way: None,
             taken: parts.restored_from,
+            given_up: None,
             fed: false,
             processing_time_zero_ms: env.processing_time_zero_ms,
             next_tick: None,
@@ -152,8 +155,9 @@ impl Task {
     /// The checkpoint is complete (the sink commits) or was given up (its alignment is released). `last`: it was the job's last
     /// one, the task is finished.
     pub fn notify(&mut self, checkpoint: CheckpointId, completed: bool, last: bool) -> Result<(), EngineError> {
-        if !completed && self.triggered() <= Some(checkpoint) {
-            self.triggered = None;
+        if !completed {
+            self.given_up = self.given_up.max(Some(checkpoint));
+            self.triggered.take_if(|barrier| barrier.checkpoint <= checkpoint);
         }
         if let Phase::Stopped(stopped) = self.phase
             && !completed
@@ -306,7 +310,7 @@ impl Task {
                 let (own, durable) = self.tail.prepare(checkpoint)?;
                 self.tail.barrier(&barrier);
                 parts.extend(own);
-                if barrier.kind.stops() {
+                if barrier.kind.stops() && self.given_up < Some(checkpoint) {
                     self.phase = Phase::Stopped(checkpoint);
                 }
                 self.snapshot(barrier, parts, durable)

@@ -392,6 +392,20 @@ fn a_source_that_is_stopped_gives_nothing_until_the_savepoint_has_failed() {
 }
 
 #[test]
+fn a_barrier_of_a_savepoint_that_has_failed_meanwhile_stops_nothing() {
+    let mut test = TestTask::start(lone(), 0, 0, even());
+    test.settle();
+    test.task.trigger(stop(1));
+    let Taken::Signal(barrier) = test.task.take(Instant(0)).unwrap() else { panic!("the barrier comes before rows") };
+    // As where an operator has rows to give before it lets the barrier pass, and these have no room.
+    test.task.notify(CheckpointId(1), false, false).unwrap();
+    test.task.pass(barrier, Vec::new()).unwrap();
+    test.script.push(SourcePoll::Batch(ints(0..4)));
+    test.settle();
+    assert_eq!(test.log.rows(), [0, 2]);
+}
+
+#[test]
 fn a_stopped_task_leaves_its_channels_alone_and_finishes_with_the_savepoint() {
     let mut test = TestTask::start(pair(1, None), 1, 1, even());
     test.inputs[0].push(Element::Batch(ints(0..5)));
