@@ -12,6 +12,7 @@ use arrow::buffer::BooleanBuffer;
 use arrow::error::ArrowError;
 use levada_state::bits::Bits;
 
+use super::marks::bits_of;
 use super::{NO_ROW, RowBuffer};
 
 /// Rows of a block, as a power of two.
@@ -330,7 +331,7 @@ impl RowHeap {
         blocks.filter(|(_, block)| block.live > 0).flat_map(|(at, block)| {
             let is_whole = block.live == block.rows.len();
             block.rows.chunks().iter().map(move |chunk| {
-                let there = (!is_whole).then(|| BooleanBuffer::collect_bool(chunk.rows, |place| block.has(chunk.start + place)));
+                let there = (!is_whole).then(|| bits_of(&block.there, chunk.start, chunk.rows));
                 (number(at, chunk.start), chunk.columns.clone(), there)
             })
         })

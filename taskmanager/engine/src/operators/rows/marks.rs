@@ -1,7 +1,17 @@
 //! A bit for each row or key: whether it has met one.
 
 use arrow::array::BooleanArray;
-use arrow::buffer::BooleanBuffer;
+use arrow::buffer::{BooleanBuffer, Buffer};
+
+/// The bits from `start` on; those that `words` lacks are not set. A barrier does this for whole states, so it goes by words.
+pub(super) fn bits_of(words: &[u64], start: usize, len: usize) -> BooleanBuffer {
+    let (from, to) = (start / 64, (start + len).div_ceil(64));
+    let known = words.get(from..to.min(words.len())).unwrap_or_default();
+    let mut copied = Vec::with_capacity(to - from);
+    copied.extend(known.iter().map(|word| word.to_le()));
+    copied.resize(to - from, 0);
+    BooleanBuffer::new(Buffer::from_vec(copied), start % 64, len)
+}
 
 /// The bits; those that were never set are not there.
 #[derive(Debug, Clone, Default)]
@@ -39,11 +49,30 @@ impl Marks {
 
     /// The bits from `start` on, as a column.
     pub(in crate::operators) fn column(&self, start: usize, len: usize) -> BooleanArray {
-        BooleanArray::new(BooleanBuffer::collect_bool(len, |at| self.has((start + at) as u32)), None)
+        BooleanArray::new(bits_of(&self.words, start, len), None)
     }
 
     /// Bytes held.
     pub(in crate::operators) fn memory_bytes(&self) -> usize {
         self.words.capacity() * size_of::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_has_the_bits_of_every_range() {
+        let mut marks = Marks::default();
+        marks.resize(200);
+        (0..200).filter(|at| at * at % 7 < 3).for_each(|at| _ = marks.set(at));
+        for start in [0, 1, 63, 64, 65, 190, 255, 256, 300] {
+            for len in [0, 1, 2, 63, 64, 65, 130] {
+                let expected: Vec<bool> = (start..start + len).map(|at| marks.has(at as u32)).collect();
+                let found: Vec<bool> = marks.column(start, len).values().iter().collect();
+                assert_eq!(found, expected, "{len} from {start} on");
+            }
+        }
     }
 }
