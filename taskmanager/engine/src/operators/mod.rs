@@ -12,6 +12,7 @@ mod late;
 mod pending;
 mod process;
 mod project;
+mod reached;
 mod rows;
 mod split;
 mod top;

@@ -31,7 +31,7 @@ use crate::function::{
 };
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::charge::charge;
-use crate::operators::event_time::{event_times, restored_time, time_part};
+use crate::operators::event_time::{event_times, restored_watermark, watermark_part};
 use guard::guarded;
 
 /// Most timers that a function gets at once.
@@ -198,7 +198,7 @@ impl Running {
 
 impl Operator for Process {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        let watermark = restored_time(&self.spec.uid, ProcessSpec::WATERMARK, &mut restored)?;
+        let watermark = restored_watermark(&self.spec.uid, ProcessSpec::WATERMARK, context, &mut restored)?;
         let mut inner = states::open(&self.spec.uid, &self.process, context, self.function.as_mut())?;
         // Else what had expired would be there again until time is told.
         inner.set_watermark(Watermark(watermark));
@@ -288,7 +288,8 @@ impl Operator for Process {
         let mut parts = inner.snapshot(checkpoint, finished).map_err(&failed)?;
         let Watermark(watermark) = inner.watermark();
         if !finished && !self.process.keys.is_empty() && watermark > i64::MIN {
-            parts.extend(time_part(&self.spec.uid, ProcessSpec::WATERMARK, watermark));
+            let Running { context, .. } = self.running.as_ref().expect("an operator is opened first");
+            parts.extend(watermark_part(&self.spec.uid, ProcessSpec::WATERMARK, context, watermark));
         }
         Ok(parts)
     }

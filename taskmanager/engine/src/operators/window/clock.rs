@@ -7,23 +7,32 @@
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::WindowTime;
-use levada_common::planned_state::WATERMARK;
+use levada_common::planned_state::{PROCESSING_TIME, WATERMARK};
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
 use super::Window;
-use super::reached::Reached;
 use crate::error::EngineError;
 use crate::operator::{OperatorContext, RestoredState};
-use crate::operators::event_time::{restored_time, time_part};
+use crate::operators::reached::Reached;
 
 /// How far the time has come that windows go by.
 #[derive(Debug)]
 pub(in crate::operators) enum WindowClock {
-    /// Event time: the watermark.
-    Event(i64),
+    /// Event time.
+    Event(EventTime),
     /// Processing time.
     Processing(Box<ProcessingTime>),
+}
+
+/// Event time, as windows see it: the watermark.
+#[derive(Debug)]
+pub(in crate::operators) struct EventTime {
+    /// The key groups of which windows are, of so many.
+    groups: (KeyGroupRange, u32),
+    /// Where it was in the snapshot, by subtask.
+    reached: Reached,
+    watermark: i64,
 }
 
 /// Processing time, as windows see it. Milliseconds since 1970.
@@ -44,12 +53,11 @@ pub(in crate::operators) struct ProcessingTime {
 impl WindowClock {
     /// At a first start; `restore` follows.
     pub(in crate::operators) fn new(time: &WindowTime) -> Self {
+        // Nothing of it is saved before it is opened.
+        let groups = (KeyGroupRange::all(1), 1);
         match time.processing {
-            true => {
-                // Nothing of it is saved before it is opened.
-                Self::Processing(Box::new(ProcessingTime::new(Reached::default(), (KeyGroupRange::all(1), 1))))
-            }
-            false => Self::Event(i64::MIN),
+            true => Self::Processing(Box::new(ProcessingTime::new(Reached::default(), groups))),
+            false => Self::Event(EventTime { groups, reached: Reached::default(), watermark: i64::MIN }),
         }
     }
 
@@ -62,12 +70,16 @@ impl WindowClock {
         context: &OperatorContext,
         restored: &mut Vec<RestoredState>,
     ) -> Result<(), EngineError> {
+        let groups = (context.key_groups, context.max_parallelism);
         match self {
-            Self::Event(watermark) => *watermark = restored_time(uid, WATERMARK, restored)?,
+            Self::Event(time) => {
+                let reached = Reached::read(uid, WATERMARK, context.max_parallelism, restored)?;
+                let watermark = reached.earliest(context.key_groups).unwrap_or(i64::MIN);
+                *time = EventTime { groups, reached, watermark };
+            }
             Self::Processing(time) => {
-                let (key_groups, max_parallelism) = (context.key_groups, context.max_parallelism);
-                let reached = Reached::read(uid, max_parallelism, restored)?;
-                **time = ProcessingTime::new(reached, (key_groups, max_parallelism));
+                let reached = Reached::read(uid, PROCESSING_TIME, context.max_parallelism, restored)?;
+                **time = ProcessingTime::new(reached, groups);
             }
         }
         Ok(())
@@ -76,39 +88,42 @@ impl WindowClock {
     /// After a restore: the watermark at which every window that is due has been given, whoever's keys it has.
     pub(in crate::operators) fn all_given(&self) -> i64 {
         match self {
-            Self::Event(watermark) => *watermark,
-            Self::Processing(time) => time.reached.earliest(time.key_groups).saturating_sub(1),
+            Self::Event(time) => time.watermark,
+            Self::Processing(time) => {
+                let earliest = time.reached.earliest(time.key_groups);
+                earliest.unwrap_or_else(|| time.reached.latest()).saturating_sub(1)
+            }
         }
     }
 
     /// Whether this window was given of some keys in the snapshot, of which it must not be given again.
     pub(in crate::operators) fn was_given(&self, window: Window) -> bool {
         match self {
-            Self::Event(_) => false,
-            Self::Processing(time) => time.reached.has_given(window),
+            Self::Event(time) => time.reached.any(|watermark| window.has_fired(watermark)),
+            Self::Processing(time) => time.reached.any(|now| window.has_fired(now.saturating_sub(1))),
         }
     }
 
     /// Whether it was given of the keys of this group.
     pub(in crate::operators) fn was_given_to(&self, group: u16, window: Window) -> bool {
         match self {
-            Self::Event(_) => false,
-            Self::Processing(time) => time.reached.has_given_to(group, window),
+            Self::Event(time) => time.reached.any_of(group, |watermark| window.has_fired(watermark)),
+            Self::Processing(time) => time.reached.any_of(group, |now| window.has_fired(now.saturating_sub(1))),
         }
     }
 
     /// How far time has come, for a snapshot.
     pub(in crate::operators) fn parts(&self, uid: &Uid) -> Vec<StatePart> {
         match self {
-            Self::Event(watermark) => time_part(uid, WATERMARK, *watermark),
-            Self::Processing(time) => Reached::part(uid, (time.key_groups, time.max_parallelism), time.now),
+            Self::Event(time) => Reached::part(uid, WATERMARK, time.groups, time.watermark),
+            Self::Processing(time) => Reached::part(uid, PROCESSING_TIME, (time.key_groups, time.max_parallelism), time.now),
         }
     }
 
     /// The greatest time of which no row comes any more: windows that have their last millisecond by then have fired.
     pub(in crate::operators) fn watermark(&self) -> i64 {
         match self {
-            Self::Event(watermark) => *watermark,
+            Self::Event(time) => time.watermark,
             Self::Processing(time) => time.now.saturating_sub(1),
         }
     }
@@ -129,8 +144,8 @@ impl WindowClock {
     /// Event time has come to `watermark`. Answers whether that is what windows go by. After a restore the sources' time starts
     /// anew, and this one stays where it was.
     pub(in crate::operators) fn advance(&mut self, watermark: Watermark) -> bool {
-        if let Self::Event(reached) = self {
-            *reached = watermark.0.max(*reached);
+        if let Self::Event(time) = self {
+            time.watermark = watermark.0.max(time.watermark);
         }
         !self.is_processing()
     }
@@ -153,7 +168,7 @@ impl WindowClock {
     /// Nothing comes any more: every window may fire.
     pub(in crate::operators) fn end(&mut self) {
         match self {
-            Self::Event(watermark) => *watermark = i64::MAX,
+            Self::Event(time) => time.watermark = i64::MAX,
             Self::Processing(time) => time.now = i64::MAX,
         }
     }
@@ -190,6 +205,38 @@ mod tests {
 
     fn restored(at: i64) -> ProcessingTime {
         ProcessingTime { restored: at, now: at, ..ProcessingTime::new(Reached::default(), (KeyGroupRange::all(2), 2)) }
+    }
+
+    fn restored_state(part: StatePart) -> RestoredState {
+        let (meta, pieces) = part.into_pieces().expect("it is no database");
+        let batches = pieces.map(|batch| batch.expect("sent")).collect();
+        RestoredState { name: meta.name, kind: meta.kind, batches }
+    }
+
+    /// Barriers that are not aligned come to subtasks at watermarks of their own.
+    #[test]
+    fn each_subtask_goes_on_from_the_watermark_of_its_keys() {
+        let uid = Uid::new("w");
+        let open = |subtask: u32, parallelism: u32, restored: &[RestoredState]| {
+            let key_groups = KeyGroupRange::of_subtask(subtask, parallelism, 8);
+            let context = OperatorContext { key_groups, max_parallelism: 8, ..crate::testing::context("w", 7) };
+            let mut clock = WindowClock::new(&WindowTime::default());
+            clock.restore(&uid, &context, &mut restored.to_vec()).expect("a time");
+            clock
+        };
+        let mut restored = Vec::new();
+        for (subtask, watermark) in [(0, 500), (1, 100)] {
+            let mut clock = open(subtask, 2, &[]);
+            clock.advance(Watermark(watermark));
+            restored.extend(clock.parts(&uid).into_iter().map(restored_state));
+        }
+        let watermarks =
+            |parallelism| (0..parallelism).map(|subtask| open(subtask, parallelism, &restored).all_given()).collect::<Vec<_>>();
+        assert_eq!(watermarks(2), [500, 100]);
+        assert_eq!(watermarks(4), [500, 500, 100, 100]);
+        assert_eq!(watermarks(1), [100], "the one behind had not given what the other had");
+        let (both, window) = (open(0, 1, &restored), Window { start: 100, end: 200 });
+        assert!(both.was_given(window) && both.was_given_to(3, window) && !both.was_given_to(4, window));
     }
 
     #[test]

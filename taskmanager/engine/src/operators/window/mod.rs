@@ -4,7 +4,6 @@
 
 mod clock;
 mod grid;
-mod reached;
 mod source;
 mod split;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{AggregateSpec, FiringSpec, OperatorSpec, Trigger};
-use levada_common::planned_state::SESSION_BOUNDS;
+use levada_common::planned_state::{SESSION_BOUNDS, WATERMARK};
 use levada_common::time::Watermark;
 use levada_state::bits::Bits;
 use levada_state::keyed::HeapShare;
@@ -159,7 +159,7 @@ impl UpdatingSessions {
 impl Operator for UpdatingSessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
-        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
+        self.watermark = restored_watermark(&self.shape.uid, WATERMARK, context, &mut restored)?;
         restored.retain(|state| state.name != SESSION_BOUNDS);
         self.open.restore(&self.shape, context.key_groups, restored, i64::MIN)?;
         for session in self.open.restored() {
@@ -252,7 +252,7 @@ impl Operator for UpdatingSessions {
             return Ok(Vec::new());
         }
         let mut parts = self.open.snapshot(&self.shape, checkpoint)?;
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        parts.extend(watermark_part(&self.shape.uid, WATERMARK, self.context(), self.watermark));
         Ok(parts)
     }
 

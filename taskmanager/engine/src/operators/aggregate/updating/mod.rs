@@ -15,6 +15,7 @@ use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{FiringSpec, Trigger};
+use levada_common::planned_state::WATERMARK;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
@@ -138,7 +139,7 @@ impl Updating {
 
 impl Operator for Updating {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.watermark = restored_watermark(&self.shape.uid, &mut restored)?;
+        self.watermark = restored_watermark(&self.shape.uid, WATERMARK, context, &mut restored)?;
         self.panes.open(&self.shape, context, restored)?;
         self.touched = self.panes.windows().collect();
         self.late_rows.open(context);
@@ -224,7 +225,7 @@ impl Operator for Updating {
         }
         let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
         if self.shape.is_windowed {
-            parts.extend(watermark_part(&self.shape.uid, self.watermark));
+            parts.extend(watermark_part(&self.shape.uid, WATERMARK, self.context(), self.watermark));
         }
         Ok(parts)
     }

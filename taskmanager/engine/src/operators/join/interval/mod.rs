@@ -15,6 +15,7 @@ use arrow::compute::filter_record_batch;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{JoinKind, JoinSide};
+use levada_common::planned_state::WATERMARK;
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
@@ -201,7 +202,7 @@ impl Operator for IntervalJoin {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let (shape, pane_ms): (&Shape, i64) = (&self.shape, self.pane_ms);
         let has_pane = |(window, side): Place| source(shape, side, pane_ms).is_ok_and(|source| source.has(window));
-        self.watermark = restored_watermark(&shape.uid, &mut restored)?;
+        self.watermark = restored_watermark(&shape.uid, WATERMARK, context, &mut restored)?;
         self.panes.open(shape, context, restored, has_pane, |panes, rows| {
             insert(shape, panes, pane_ms, (rows.side, &rows.batch, rows.marks.as_ref())).map(drop)
         })?;
@@ -271,7 +272,8 @@ impl Operator for IntervalJoin {
             return Ok(Vec::new());
         }
         let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
-        parts.extend(watermark_part(&self.shape.uid, self.watermark));
+        let context = self.context.as_ref().expect("an operator is opened first");
+        parts.extend(watermark_part(&self.shape.uid, WATERMARK, context, self.watermark));
         Ok(parts)
     }
 

@@ -18,7 +18,7 @@ use super::{Panes, Place, Waiting, WaitingOwner};
 use crate::error::EngineError;
 use crate::operator::{OperatorContext, RestoredState};
 use crate::operators::behind::failed;
-use crate::operators::event_time::restored_time;
+use crate::operators::event_time::restored_number;
 use crate::operators::waiting;
 use crate::operators::window::Window;
 
@@ -52,7 +52,7 @@ impl<W: Waiting> Panes<W> {
         mut take: impl FnMut(&mut Self, RestoredBatch) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         let has_numbers = restored.iter().any(|state| state.name == ROW_NUMBERS);
-        let numbers_end = restored_time(owner.uid(), ROW_NUMBERS, &mut restored)?;
+        let numbers_end = restored_number(owner.uid(), ROW_NUMBERS, &mut restored)?;
         match PanesStore::open(owner, context, has_numbers.then_some(numbers_end))? {
             None => self.share = Some(HeapShare::new(Arc::clone(&context.heap_budget))),
             Some((mut store, has)) => {

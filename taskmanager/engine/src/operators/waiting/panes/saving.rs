@@ -13,7 +13,7 @@ use levada_state::snapshot::{Contents, StatePart, ready};
 use super::super::save;
 use super::{Panes, Place, Waiting, WaitingOwner};
 use crate::error::EngineError;
-use crate::operators::event_time::time_part;
+use crate::operators::event_time::number_part;
 use crate::operators::rows::Part;
 
 /// Rows that are sent between two batches beside a snapshot, about a quarter of a millisecond.
@@ -71,7 +71,7 @@ impl<W: Waiting> Panes<W> {
         self.send_all_later();
         let mut parts: Vec<StatePart> = sides.map(|at| part(at, Contents::Database(Arc::clone(&database)))).collect();
         let numbers_end = self.store.as_ref().map_or(0, |store| store.numbers_end);
-        parts.extend(time_part(owner.uid(), ROW_NUMBERS, numbers_end));
+        parts.extend(number_part(owner.uid(), ROW_NUMBERS, numbers_end));
         self.send(owner, BACKGROUND_ROWS)?;
         Ok(parts)
     }
