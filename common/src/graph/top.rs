@@ -102,6 +102,11 @@ pub(super) fn check_top(fields: &Fields<'_>, report: &mut Report) {
     for key in ["limit", "rank", "with_ties"].into_iter().filter(|key| has(key) && !has("order_by")) {
         report.error(&fields.path_of(key), format!("`{key}` needs an `order_by`: which rows are the first"));
     }
+    if has("ttl") && has("rank") && !has("window") {
+        let message =
+            "`ttl` lets rows go without a word, and the places of those behind them would change: leave `rank` or `ttl` out";
+        report.error(&fields.path_of("ttl"), message);
+    }
     if has("ttl") && !["join", "order_by", "deduplicate"].into_iter().any(has) {
         report.error(&fields.path_of("ttl"), "`ttl` needs a `join`, an `order_by` or a `deduplicate`, whose rows it lets go");
     }

@@ -124,6 +124,7 @@ fn clauses_that_make_no_sense_are_refused() {
         ("ttl: 1h", "words.ttl: `ttl` needs a `join`"),
         ("with_ties: true", "words.with_ties: `with_ties` needs an `order_by`"),
         ("with_ties: true\n    order_by: x\n    limit: 2", "`with_ties` needs a `window`"),
+        ("ttl: 1h\n    order_by: x\n    limit: 2\n    rank: r", "words.ttl: `ttl` lets rows go without a word"),
         ("window: same\n    order_by: x\n    limit: 2\n    ttl: 1h", "leave `ttl` and `changelog` out"),
         ("window: same\n    deduplicate: first\n    key_by: [x]", "write `order_by` and `limit: 1`"),
         ("select: {}", "at least one column"),
