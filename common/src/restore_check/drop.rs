@@ -8,6 +8,7 @@ use super::report::{Mismatch, StateText};
 use crate::checkpoint::{CheckpointMetadata, StateHandle, TaskSnapshot};
 use crate::ids::Uid;
 use crate::nearest::nearest;
+use crate::planned_state::SPLITS;
 
 /// State to be left behind: that of an operator, or one state of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,8 +92,10 @@ pub fn without(
         states: task.states.iter().filter(|handle| !is_dropped(handle)).cloned().collect(),
         ..task.clone()
     };
-    // An operator that lost all its state is as good as new: its source begins with the splits of a first start.
-    let forgotten = |uid: &Uid| drops.iter().any(|drop| drop.uid == *uid && drop.state.is_none());
+    // An operator that lost all its state is as good as new, and a source that lost its positions: it begins with the splits of a
+    // first start.
+    let is_all = |drop: &DropState| drop.state.as_deref().is_none_or(|state| state == SPLITS);
+    let forgotten = |uid: &Uid| drops.iter().any(|drop| drop.uid == *uid && is_all(drop));
     let mut vertices = metadata.vertices.clone();
     vertices.iter_mut().for_each(|vertex| vertex.uids.retain(|uid| !forgotten(uid)));
     let kept = CheckpointMetadata { tasks: metadata.tasks.iter().map(task).collect(), vertices, ..metadata.clone() };

@@ -236,6 +236,10 @@ fn what_is_dropped_is_left_out_and_named() {
     );
     assert!(!restorable.metadata.vertices[0].uids.contains(&Uid::new("gone")), "it is forgotten");
     assert!(restorable.metadata.vertices[0].uids.contains(&Uid::new("sums")), "it has state left");
+    for text in ["lines", "lines/splits"] {
+        let restorable = check(&snapshot(&old()), &old(), &drops(&[text])).expect("fits");
+        assert!(!restorable.metadata.vertices[0].uids.contains(&Uid::new("lines")), "{text}: it begins anew");
+    }
 }
 
 /// Rows are taken in anew without it; a database has them as they are.

@@ -9,7 +9,7 @@
 //!
 //! Invariant: every entry and every key group is given once, a union to everyone (property tests, for all p → p′).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use levada_common::checkpoint::{CheckpointMetadata, StateHandle, StateKind, TaskSnapshot, VertexOperators};
@@ -100,9 +100,10 @@ pub fn assign(plan: &Plan, checkpoint: &CheckpointMetadata) -> Result<BTreeMap<T
         return Err(RestoreError::MaxParallelism { checkpoint: checkpoint.id.0, found: old, expected: new });
     }
     let mut restored: BTreeMap<TaskId, Restored> = BTreeMap::new();
+    let anew = beginning_anew(plan, checkpoint);
     for vertex in &plan.vertices {
         for (task, finished) in finished_marks(vertex, checkpoint) {
-            restored.entry(task).or_default().finished = finished;
+            restored.entry(task).or_default().finished = finished && !anew.contains(&vertex.id);
         }
     }
     for ((vertex, _, _), written) in by_state(plan, checkpoint)? {
@@ -124,6 +125,19 @@ pub fn split(total: u64, index: u32, count: u32) -> Range<u64> {
 /// Whether the job of the snapshot had this operator.
 pub fn knows(checkpoint: &CheckpointMetadata, uid: &Uid) -> bool {
     checkpoint.vertices.is_empty() || checkpoint.vertices.iter().any(|vertex| vertex.uids.contains(uid))
+}
+
+/// The vertices to which rows come from a source that the job of the snapshot did not have: whatever ran there then, their data has
+/// not ended.
+fn beginning_anew(plan: &Plan, checkpoint: &CheckpointMetadata) -> BTreeSet<VertexId> {
+    let is_new = |vertex: &&Vertex| vertex.source.as_ref().is_some_and(|source| !knows(checkpoint, &source.uid));
+    let mut anew: BTreeSet<VertexId> = plan.vertices.iter().filter(is_new).map(|vertex| vertex.id).collect();
+    let mut next: Vec<VertexId> = anew.iter().copied().collect();
+    while let Some(vertex) = next.pop() {
+        let readers = plan.outputs(vertex).map(|edge| edge.to);
+        next.extend(readers.filter(|reader| anew.insert(*reader)));
+    }
+    anew
 }
 
 /// Which tasks of the vertex had seen the end of their data: each as its own subtask had, where the vertex is what it was, else

@@ -101,6 +101,21 @@ fn finished_stays_with_its_task_and_with_all_otherwise() {
 }
 
 #[test]
+fn where_a_source_begins_anew_nothing_has_finished() {
+    let mut ended = checkpoint(2, |_| 1, |_| true);
+    ended.tasks.iter_mut().for_each(|task| task.finished = true);
+    let finished = |checkpoint: &CheckpointMetadata| {
+        let restored = assign(&exchange(2), checkpoint).expect("fits");
+        restored.values().filter(|task| task.finished).count()
+    };
+    assert_eq!(finished(&ended), 4);
+    // As `--drop-state numbers` leaves it.
+    ended.tasks.iter_mut().for_each(|task| task.states.retain(|state| state.uid.as_str() != "numbers"));
+    ended.vertices.iter_mut().for_each(|vertex| vertex.uids.retain(|uid| uid.as_str() != "numbers"));
+    assert_eq!(finished(&ended), 0);
+}
+
+#[test]
 fn state_of_nobody_is_an_error() {
     let mut unknown = checkpoint(1, |_| 1, |_| false);
     unknown.tasks[0].states[0].uid = Uid::new("gone");
