@@ -91,7 +91,10 @@ enum Event {
         slots: u32,
         reply: oneshot::Sender<watch::Receiver<Resources>>,
     },
-    Release(JobId),
+    Release {
+        job: JobId,
+        reply: oneshot::Sender<()>,
+    },
     Leave(JobId),
     Describe(oneshot::Sender<Vec<v1::TaskManagerStatus>>),
     All(oneshot::Sender<Vec<TaskManagerInfo>>),
@@ -142,9 +145,12 @@ impl TaskManagers {
         answer.await.ok()
     }
 
-    /// A job gives its slots back, but still waits for as many.
+    /// A job gives its slots back, but still waits for as many. What it sees afterwards are not those that it gave back.
     pub(crate) async fn release(&self, job: JobId) {
-        self.send(Event::Release(job)).await;
+        let (reply, answer) = oneshot::channel();
+        self.send(Event::Release { job, reply }).await;
+        // No answer: the registry has ended, and with it the process.
+        let _ = answer.await;
     }
 
     /// A job has ended.

@@ -114,9 +114,10 @@ impl Registry {
                 let _ = reply.send(rx);
                 self.publish();
             }
-            Event::Release(job) => {
+            Event::Release { job, reply } => {
                 self.slots.release(job);
                 self.publish();
+                let _ = reply.send(());
             }
             Event::Leave(job) => {
                 self.jobs.remove(&job);
