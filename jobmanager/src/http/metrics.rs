@@ -25,7 +25,7 @@ struct Metric {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The table. Names are stable: dashboards depend on them.
+/// The table. Names are stable: dashboards depend on them. None is one of a TaskManager's: what both count would be counted twice.
 const METRICS: &[Metric] = &[
     Metric { name: "levada_jobs", kind: "gauge", help: "Jobs by state.", series: jobs_by_state },
     Metric { name: "levada_task_managers", kind: "gauge", help: "Registered TaskManagers.", series: task_managers },
@@ -54,43 +54,43 @@ const METRICS: &[Metric] = &[
         series: savepoints_by_state,
     },
     Metric {
-        name: "levada_node_rows_in_total",
+        name: "levada_job_node_rows_in_total",
         kind: "counter",
         help: "Rows that a node took.",
         series: |s| nodes(s, |n| n.rows_in as f64),
     },
     Metric {
-        name: "levada_node_rows_out_total",
+        name: "levada_job_node_rows_out_total",
         kind: "counter",
         help: "Rows that a node gave.",
         series: |s| nodes(s, |n| n.rows_out as f64),
     },
     Metric {
-        name: "levada_node_late_rows_total",
+        name: "levada_job_node_late_rows_total",
         kind: "counter",
         help: "Rows dropped as late.",
         series: |s| nodes(s, |n| n.late_rows as f64),
     },
     Metric {
-        name: "levada_node_future_rows_total",
+        name: "levada_job_node_future_rows_total",
         kind: "counter",
         help: "Rows too far ahead of processing time to move event time.",
         series: |s| nodes(s, |n| n.future_rows as f64),
     },
     Metric {
-        name: "levada_node_bad_records_total",
+        name: "levada_job_node_bad_records_total",
         kind: "counter",
         help: "Records dropped as bad.",
         series: |s| nodes(s, |n| n.bad_records as f64),
     },
     Metric {
-        name: "levada_node_state_bytes",
+        name: "levada_job_node_state_bytes",
         kind: "gauge",
         help: "Working state.",
         series: |s| nodes(s, |n| n.state_bytes as f64),
     },
     Metric {
-        name: "levada_node_state_keys",
+        name: "levada_job_node_state_keys",
         kind: "gauge",
         help: "Keys in working state.",
         series: |s| nodes(s, |n| n.state_keys as f64),
@@ -147,9 +147,14 @@ fn is_live(job: &v1::JobStatus) -> bool {
     !matches!(state_name(job), "FINISHED" | "FAILED" | "CANCELED")
 }
 
+/// The labels of a job, as TaskManagers have them.
+fn of_job(job: &v1::JobStatus) -> Labels {
+    vec![("job", job.name.clone()), ("job_id", job.job_id.clone())]
+}
+
 fn jobs(sample: &Sample, value: impl Fn(&v1::JobStatus) -> Option<f64>) -> Vec<(Labels, f64)> {
     let live = sample.jobs.iter().filter(|job| is_live(job));
-    live.filter_map(|job| Some((vec![("job", job.job_id.clone()), ("name", job.name.clone())], value(job)?))).collect()
+    live.filter_map(|job| Some((of_job(job), value(job)?))).collect()
 }
 
 fn checkpoints(sample: &Sample, value: impl Fn(&v1::CheckpointsStatus) -> Option<f64>) -> Vec<(Labels, f64)> {
@@ -158,8 +163,7 @@ fn checkpoints(sample: &Sample, value: impl Fn(&v1::CheckpointsStatus) -> Option
 
 fn nodes(sample: &Sample, value: impl Fn(&v1::NodeStatus) -> f64) -> Vec<(Labels, f64)> {
     let live = sample.jobs.iter().filter(|job| is_live(job));
-    let labels =
-        |job: &v1::JobStatus, uid: &str| vec![("job", job.job_id.clone()), ("name", job.name.clone()), ("node", uid.to_string())];
+    let labels = |job: &v1::JobStatus, uid: &str| of_job(job).into_iter().chain([("node", uid.to_string())]).collect();
     live.flat_map(|job| job.nodes.iter().map(|node| (labels(job, &node.uid), value(node)))).collect()
 }
 
@@ -235,7 +239,7 @@ mod tests {
         let text = text(&sample);
         assert!(text.contains("levada_jobs{state=\"RUNNING\"} 1\n"), "{text}");
         assert!(text.contains("levada_jobs{state=\"FINISHED\"} 1\n"), "{text}");
-        assert!(text.contains("levada_job_restarts_total{job=\"1\",name=\"a\\\"b\\\\c\\nd\"} 2\n"), "{text}");
+        assert!(text.contains("levada_job_restarts_total{job=\"a\\\"b\\\\c\\nd\",job_id=\"1\"} 2\n"), "{text}");
         assert!(!text.contains("name=\"old\""), "{text}");
         assert!(text.contains("levada_slots_free 1\n") && text.contains("levada_inline_state_bytes 7\n"), "{text}");
     }

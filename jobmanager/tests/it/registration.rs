@@ -75,7 +75,7 @@ async fn a_heartbeat_is_answered_and_its_counters_are_shown() {
     let status = fixture.wait_until(&job, |status| rows(status) == [12, 12]).await;
     assert_eq!(status.nodes[0].watermark_ms, None);
     let metrics = fixture.http("/metrics").await;
-    assert!(metrics.contains("levada_node_rows_in_total{") && metrics.contains("levada_task_managers 1"), "{metrics}");
+    assert!(metrics.contains("levada_job_node_rows_in_total{") && metrics.contains("levada_task_managers 1"), "{metrics}");
     assert!(fixture.http("/jobs").await.contains("\"rows_in\":12"));
     assert!(fixture.http("/health").await.contains("\"ok\""));
     assert!(fixture.http("/jobs/nothing").await.starts_with("HTTP/1.1 404"));
