@@ -117,6 +117,38 @@ pub fn winning_bids(events: u64) -> BTreeMap<u64, (u64, u64)> {
     best.into_iter().map(|(auction, bid)| (auction, (bid.bidder, bid.price))).collect()
 }
 
+/// Query q4 over the first `events` events: by category, the average of its auctions' winning bids, without its fraction.
+pub fn averages_of_categories(events: u64) -> BTreeMap<u64, u64> {
+    averages(sold(events).into_iter().map(|(auction, price)| (auction.category, price)))
+}
+
+/// Query q6 over the first `events` events: by seller, the average price of the last ten auctions, without its fraction.
+pub fn averages_of_sellers(events: u64) -> BTreeMap<u64, u64> {
+    let mut of_sellers: BTreeMap<u64, Vec<(Auction, u64)>> = BTreeMap::new();
+    sold(events).into_iter().for_each(|(auction, price)| of_sellers.entry(auction.seller).or_default().push((auction, price)));
+    let last = of_sellers.into_values().flat_map(|mut sold| {
+        sold.sort_by_key(|(auction, _)| std::cmp::Reverse((auction.expires_ms, auction.id)));
+        sold.into_iter().take(10)
+    });
+    averages(last.map(|(auction, price)| (auction.seller, price)))
+}
+
+/// The auctions that got a bid while they were open, with the highest.
+fn sold(events: u64) -> Vec<(Auction, u64)> {
+    let prices = winning_bids(events);
+    let auctions = (0..events).filter_map(auction);
+    auctions.filter_map(|auction| prices.get(&auction.id).map(|(_, price)| (auction, *price))).collect()
+}
+
+fn averages(prices: impl Iterator<Item = (u64, u64)>) -> BTreeMap<u64, u64> {
+    let mut sums: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for (key, price) in prices {
+        let (sum, count) = sums.entry(key).or_default();
+        (*sum, *count) = (*sum + price, *count + 1);
+    }
+    sums.into_iter().map(|(key, (sum, count))| (key, sum / count)).collect()
+}
+
 /// Query q3 over the first `events` events: auctions of category 10 with the sellers who live in reach.
 pub fn suggestions(events: u64) -> Vec<(Person, Auction)> {
     let in_reach = |person: &Person| ["OR", "ID", "CA"].contains(&person.state);

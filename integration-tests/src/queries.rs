@@ -1,5 +1,5 @@
-//! The benchmark queries as job graphs: what a user would write, with the sink `tally` in the place of a real one. Those that
-//! join are the examples themselves, with other settings and that sink.
+//! The benchmark queries as job graphs: the examples themselves, with other settings and the sink
+//! `tally` in the place of theirs, and some that measure one thing.
 
 use std::fmt::Write;
 
@@ -28,12 +28,14 @@ pub struct Query {
 }
 
 /// The queries that there are.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 26] = [
     "q0",
     "q1",
     "q2",
     "q3",
+    "q4",
     "q5",
+    "q6",
     "q7",
     "q7k",
     "q8",
@@ -80,14 +82,9 @@ impl Query {
             }
             _ => {
                 let _ = writeln!(yaml, "    nexmark: {{ events: {}, table: bid }}", self.events);
-                if matches!(self.name.as_str(), "q0" | "q1" | "q2") {
-                    yaml += "    watermark: none\n";
-                }
             }
         }
-        if !transforms.is_empty() {
-            let _ = write!(yaml, "transforms:\n{transforms}");
-        }
+        let _ = write!(yaml, "transforms:\n{transforms}");
         let _ = writeln!(yaml, "sinks:\n  out:\n    inputs: [{last}]\n    tally: {{ hash: [{hash}]{last_by} }}");
         Some(yaml)
     }
@@ -95,8 +92,14 @@ impl Query {
     /// The example of this query, where it has one.
     fn example(&self) -> Option<&'static str> {
         Some(match self.name.as_str() {
+            "q0" => include_str!("../../examples/nexmark/q0.yaml"),
+            "q1" => include_str!("../../examples/nexmark/q1.yaml"),
+            "q2" => include_str!("../../examples/nexmark/q2.yaml"),
             "q3" => include_str!("../../examples/nexmark/q3.yaml"),
+            "q4" => include_str!("../../examples/nexmark/q4.yaml"),
             "q5" => include_str!("../../examples/nexmark/q5.yaml"),
+            "q6" => include_str!("../../examples/nexmark/q6.yaml"),
+            "q7" => include_str!("../../examples/nexmark/q7.yaml"),
             "q8" => include_str!("../../examples/nexmark/q8.yaml"),
             "q9" => include_str!("../../examples/nexmark/q9.yaml"),
             "q11" => include_str!("../../examples/nexmark/q11.yaml"),
@@ -139,29 +142,6 @@ impl Query {
 
     fn transforms(&self) -> Option<String> {
         Some(match self.name.as_str() {
-            "q0" => String::new(),
-            "q1" => "  converted:
-    inputs: [input]
-    select: { auction: auction, bidder: bidder, price: price * 908 / 1000, dateTime: dateTime, extra: extra }
-"
-            .into(),
-            "q2" => "  chosen:
-    inputs: [input]
-    where: auction % 123 = 0
-    select: { auction: auction, price: price }
-"
-            .into(),
-            "q7" => format!(
-                "  highest:
-    inputs: [input]
-    window: {{ tumbling: {{ size: 10s }} }}
-    aggregate:
-      auction: first(auction {HIGHEST_BID})
-      bidder: first(bidder {HIGHEST_BID})
-      dateTime: first(dateTime {HIGHEST_BID})
-      price: max(price)
-"
-            ),
             "q7k" => format!(
                 "  per_auction:
     inputs: [input]
@@ -209,13 +189,15 @@ impl Query {
     /// The node that the sink reads, the hashed columns, and the `last_by` clause.
     fn output(&self) -> Option<(&'static str, &'static str, &'static str)> {
         Some(match self.name.as_str() {
-            "q0" => ("input", "auction, bidder, price, dateTime", ""),
+            "q0" => ("bids", "auction, bidder, price, dateTime", ""),
             "q1" => ("converted", "auction, bidder, price, dateTime", ""),
             "q2" => ("chosen", "auction, price", ""),
             "q5" => ("hottest", "auction, bids, window_end", ""),
             "q11" => ("counts", "bidder, bids, window_start, window_end", ""),
             "q7" | "q7k" => ("highest", "auction, bidder, price, dateTime", ""),
             "q3" => ("suggestions", "name, city, state, auction", ""),
+            "q4" => ("averages", "category, average", ", last_by: [category]"),
+            "q6" => ("averages", "seller, average", ", last_by: [seller]"),
             "q8" => ("new_sellers", "id, name", ""),
             "q9" => ("winning", "auction, bidder, price", ", last_by: [auction]"),
             // When its windows end is the clock's: what is the same each time is who bids.

@@ -22,7 +22,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 #[command(about = "Runs a benchmark query on the embedded cluster")]
 struct Arguments {
-    /// One of q0, q1, q2, q3, q5, q7, q7k, q8, q9, q11, q12, q12e, q13, q15, q16, q17, q18, q19, q20, words, few2s, few100ms, many2s,
+    /// One of q0, q1, q2, q3, q4, q5, q6, q7, q7k, q8, q9, q11, q12, q12e, q13, q15, q16, q17, q18, q19, q20, words, few2s, few100ms, many2s,
     /// many100ms.
     #[arg(long, default_value = "q7")]
     query: String,

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use levada::cluster::{Embedded, EmbeddedOptions};
-use levada_integration_tests::auctions::{bids_with_auctions, highest_bids, last_bids, new_sellers, suggestions, winning_bids};
+use levada_integration_tests::auctions::{
+    averages_of_categories, averages_of_sellers, bids_with_auctions, highest_bids, last_bids, new_sellers, suggestions,
+    winning_bids,
+};
 use levada_integration_tests::bids::Bid;
 use levada_integration_tests::digest::{fnv1a, row_hash};
 use levada_integration_tests::nodes::tally::{self, Totals};
@@ -73,6 +76,8 @@ fn expected() -> Vec<(&'static str, (u64, u64))> {
                 suggestions(EVENTS).iter().map(|(one, auction)| [text(&one.name), text(one.city), text(one.state), auction.id]),
             ),
         ),
+        ("q4", totals(averages_of_categories(EVENTS).into_iter().map(|(category, average)| [category, average, 0, 0]))),
+        ("q6", totals(averages_of_sellers(EVENTS).into_iter().map(|(seller, average)| [seller, average, 0, 0]))),
         ("q8", totals(new_sellers(EVENTS).iter().map(|person| [person.id, text(&person.name), 0, 0]))),
         ("q9", totals(winning_bids(EVENTS).into_iter().map(|(auction, (bidder, price))| [auction, bidder, price, 0]))),
         ("q12", totals(bidders.into_iter().map(|bidder| [bidder, 0, 0, 0]))),
@@ -111,7 +116,7 @@ fn expected_of_windows() -> Vec<(&'static str, (u64, u64))> {
 #[tokio::test(flavor = "multi_thread")]
 async fn queries_give_the_counts_and_hashes_of_the_reference() -> anyhow::Result<()> {
     for (name, expected) in expected() {
-        let groups_min = if matches!(name, "q15" | "q16") { 1 } else { 100 };
+        let groups_min = if matches!(name, "q4" | "q15" | "q16") { 1 } else { 100 };
         assert!(expected.0 >= groups_min, "{name}: the reference is nearly empty");
         for parallelism in [1, 2] {
             assert_eq!(run(name, EVENTS, parallelism).await?, expected, "{name} at parallelism {parallelism}");
