@@ -1,10 +1,11 @@
 //! What all databases of a TaskManager share: memory, file descriptors, working directories.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
 use levada_common::config::RocksdbProfile;
 use levada_state::cold::OverlayBudget;
-use rocksdb::{Cache, WriteBufferManager};
+use rocksdb::{Cache, Env, WriteBufferManager};
 
 use crate::database::Database;
 use crate::descriptors::Descriptors;
@@ -71,6 +72,7 @@ impl Rocksdb {
     ///
     /// Errors: External: a data directory cannot be used.
     pub fn start(settings: &RocksdbSettings) -> Result<Arc<Self>, WorkingDirectoryError> {
+        share_cores();
         Ok(Arc::new(Self {
             profile: settings.profile,
             memory: SharedMemory::new(settings.memory_bytes, settings.overlay_bytes),
@@ -117,5 +119,14 @@ impl Rocksdb {
         options.create_if_missing(false);
         options.create_missing_column_families(false);
         options
+    }
+}
+
+/// Has compaction, of all databases of this process, on half of the cores: RocksDB itself has one thread for it, however many there are.
+fn share_cores() {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    match Env::new() {
+        Ok(mut env) => env.set_low_priority_background_threads(i32::try_from(cores / 2).unwrap_or(i32::MAX).max(1)),
+        Err(error) => tracing::warn!(%error, "compaction has the threads that RocksDB gives it"),
     }
 }
