@@ -10,12 +10,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Makes a file's bytes durable, but not yet its name.
-pub fn sync_file(path: &Path) -> io::Result<()> {
-    // Opened for writing, since some systems refuse to sync what is open for reading only.
-    OpenOptions::new().write(true).open(path)?.sync_all()
-}
-
 /// Makes the names in a directory durable: of files created, renamed or deleted in it.
 pub fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()

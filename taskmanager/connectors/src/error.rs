@@ -50,6 +50,14 @@ pub enum ConnectorError {
         /// Why it is none.
         reason: String,
     },
+    /// The system could not write all of a finished file to the disk.
+    #[error("cannot sync {}: {reason}; rows in it may be lost, so they are written again from the newest checkpoint", path.display())]
+    NotSynced {
+        /// The finished file's hidden name.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// Something that is not ours stands where a finished file belongs.
     #[error("cannot publish {}: {} exists already and is not it", temporary.display(), path.display())]
     NameTaken {
@@ -131,7 +139,7 @@ impl Faulty for ConnectorError {
             Self::MissingFile { .. } | Self::ShrunkenFile { .. } | Self::NameTaken { .. } => Fault::User,
             Self::BadEntry { .. } | Self::MissingPart { .. } | Self::MissingUpload { .. } => Fault::User,
             Self::Storage { source } => source.fault(),
-            Self::NotStored { .. } => Fault::External,
+            Self::NotStored { .. } | Self::NotSynced { .. } => Fault::External,
             Self::Option { .. } | Self::Shape { .. } => Fault::Internal,
         }
     }

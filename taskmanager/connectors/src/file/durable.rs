@@ -4,18 +4,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use levada_common::storage::durable::{create_dir_durably, sync_dir, sync_file as sync_bytes};
+use levada_common::storage::durable::{create_dir_durably, sync_dir};
 
 use crate::error::ConnectorError;
 
 /// Creates a folder and what is missing of the path to it.
 pub(super) fn create_folder(path: &Path) -> Result<(), ConnectorError> {
     create_dir_durably(path).map_err(|source| failed("create folder", path, source))
-}
-
-/// Makes a file's contents last.
-pub(super) fn sync_file(path: &Path) -> Result<(), ConnectorError> {
-    sync_bytes(path).map_err(|source| failed("sync", path, source))
 }
 
 /// Makes the names in a folder last.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use levada_common::ids::{AttemptId, CheckpointId, Uid};
 use serde::{Deserialize, Serialize};
 
-use super::durable::{failed, remove, sync_file};
+use super::durable::{failed, remove};
 use crate::error::ConnectorError;
 
 /// Names of the files of one subtask of one attempt.
@@ -137,14 +137,6 @@ impl Part {
     /// Where it is before it is published.
     pub fn hidden_path(&self) -> PathBuf {
         self.folder.join(&self.hidden)
-    }
-
-    /// Makes its contents last. An earlier checkpoint may be told complete meanwhile, and publish it: then they last already.
-    pub fn sync(&self) -> Result<(), ConnectorError> {
-        match sync_file(&self.hidden_path()) {
-            Err(_) if self.folder.join(&self.name).exists() => Ok(()),
-            result => result,
-        }
     }
 
     /// Gives it its final name; nothing is to do where it has that. The folder is synced by the caller.

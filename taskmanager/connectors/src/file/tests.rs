@@ -365,25 +365,6 @@ fn many_savepoints_without_a_checkpoint_are_one_entry() {
     assert!(bench.names().iter().all(|name| !name.starts_with('.')), "leftovers: {:?}", bench.names());
 }
 
-/// Files that have become durable are not written to disk again with each later one.
-#[test]
-fn a_file_becomes_durable_once() {
-    let bench = Bench::new();
-    let mut sink = bench.open(0, 1, 1, (None, vec![]));
-    bench.write(&mut sink, 0..1);
-    keep(sink.prepare(CheckpointId(1)).expect("prepared"));
-    bench.write(&mut sink, 1..2);
-    let second = sink.prepare(CheckpointId(2)).expect("prepared");
-    // Whoever touches a file that is not there says so.
-    let first = bench.dir.path().join("out/deep").join(&bench.names()[0]);
-    let away = first.with_extension("away");
-    fs::rename(&first, &away).expect("moved");
-    keep(second);
-    fs::rename(&away, &first).expect("moved back");
-    sink.commit(CheckpointId(2)).expect("committed");
-    assert_eq!(bench.visible(), [0, 1]);
-}
-
 #[test]
 fn a_lost_or_foreign_file_is_said() {
     let bench = Bench::new();
