@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,15 +14,10 @@ use levada_common::storage::{Storage, StorageError, retried};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use super::ahead;
 use super::place::{self, Place};
 use super::split::FileSplit;
 use crate::error::ConnectorError;
-
-/// Bytes of one request to a storage.
-const RANGE_BYTES: u64 = 1 << 20;
-
-/// Requests under way ahead of the reader.
-const RANGES_AHEAD: usize = 4;
 
 /// How long a request is tried: then the task fails, and is restarted where the job's policy says so.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -124,14 +120,12 @@ impl RemoteFile {
 
     /// Begins to ask for what follows `at`.
     fn start(&mut self, at: u64) {
-        let (storage, path, length) = (self.storage.clone(), self.path.clone(), self.length);
-        let starts = (at..length).step_by(RANGE_BYTES as usize);
-        let ranges = futures::stream::iter(starts).map(move |start| {
-            let (storage, path) = (storage.clone(), path.clone());
-            let range = start..length.min(start + RANGE_BYTES);
-            async move { retried(Instant::now() + READ_TIMEOUT, || storage.get_range(&path, range.clone())).await }
-        });
-        self.ahead = ranges.buffered(RANGES_AHEAD).boxed();
+        let (storage, path) = (self.storage.clone(), Arc::<str>::from(self.path.as_str()));
+        let get = move |range| {
+            let (storage, path) = (storage.clone(), Arc::clone(&path));
+            async move { storage.get_range(&path, range).await }
+        };
+        self.ahead = ahead::ranges(self.handle.clone(), at..self.length, READ_TIMEOUT, get);
         self.rest = Bytes::new();
         self.at = at;
     }
