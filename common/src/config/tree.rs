@@ -1,6 +1,7 @@
 //! The tree and its layers. Each value of a layer is taken alone, so that an error names its key, its value and its origin.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer};
@@ -147,7 +148,7 @@ pub struct Layers {
     /// `--config`.
     pub file: Option<PathBuf>,
     /// The environment; variables that do not begin with `LEVADA__` are passed over.
-    pub environment: BTreeMap<String, String>,
+    pub environment: BTreeMap<OsString, OsString>,
     /// `--set`, each `section.key=value`, the later one wins.
     pub set: Vec<String>,
 }
@@ -155,7 +156,7 @@ pub struct Layers {
 impl Layers {
     /// The process's own environment, with a file and flags.
     pub fn of_process(file: Option<PathBuf>, set: Vec<String>) -> Self {
-        Self { file, environment: std::env::vars().collect(), set }
+        Self { file, environment: std::env::vars_os().collect(), set }
     }
 }
 
@@ -173,6 +174,14 @@ pub enum ConfigError {
     /// A flag without `=`.
     #[error("\"{0}\" is not key=value; write for example taskmanager.slots=4")]
     NotASetting(String),
+    /// An environment variable whose name or value is no text.
+    #[error("the environment variable {name}={value} is not UTF-8")]
+    NotText {
+        /// Its name, as far as it can be shown.
+        name: String,
+        /// Its value, as far as it can be shown.
+        value: String,
+    },
     /// There is no such key.
     #[error("{origin}: there is no setting \"{key}\"{hint}")]
     UnknownKey {
@@ -216,10 +225,13 @@ impl Configuration {
                 set(&mut tree, &format!("\"{}\"", path.display()), &key, value)?;
             }
         }
-        for (name, value) in &layers.environment {
-            if let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) {
-                set(&mut tree, name, &key.replace("__", ".").to_lowercase(), scalar(value))?;
-            }
+        for (name, value) in layers.environment.iter().filter(|(name, _)| is_setting(name)) {
+            let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else {
+                let shown = |text: &OsStr| text.to_string_lossy().into_owned();
+                return Err(ConfigError::NotText { name: shown(name), value: shown(value) });
+            };
+            let key = name[ENVIRONMENT_PREFIX.len()..].replace("__", ".").to_lowercase();
+            set(&mut tree, name, &key, scalar(value))?;
         }
         for setting in &layers.set {
             let (key, value) = setting.split_once('=').ok_or_else(|| ConfigError::NotASetting(setting.clone()))?;
@@ -227,6 +239,11 @@ impl Configuration {
         }
         Ok(serde_json::from_value(tree).expect("each value was checked when it was set"))
     }
+}
+
+/// Whether an environment variable of this name is a setting. Others may be no text at all.
+fn is_setting(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(ENVIRONMENT_PREFIX.as_bytes())
 }
 
 fn read(path: &Path) -> Result<Value, ConfigError> {
@@ -322,5 +339,40 @@ mod tests {
         assert!(text("heartbeat.interval=10").contains("10s"), "{}", text("heartbeat.interval=10"));
         assert!(text("slots").contains("key=value"));
         assert!(text("jobmanager.port=70000").contains("70000"));
+    }
+
+    #[test]
+    fn variables_that_are_no_text_are_passed_over_and_settings_refused_by_name() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let bad = || OsString::from_vec(b"warn\xFF".to_vec());
+        let loaded = |name: OsString, value: OsString| {
+            Configuration::load(&Layers { environment: BTreeMap::from([(name, value)]), ..Layers::default() })
+        };
+        assert!(loaded("OTHER".into(), bad()).is_ok() && loaded(bad(), "x".into()).is_ok());
+        let text = loaded("LEVADA__LOG__LEVEL".into(), bad()).expect_err("no text").to_string();
+        assert!(text.contains("LEVADA__LOG__LEVEL=warn") && text.contains("is not UTF-8"), "{text}");
+        let name = OsString::from_vec(b"LEVADA__LOG\xFF".to_vec());
+        let text = loaded(name, "debug".into()).expect_err("no text").to_string();
+        assert!(text.contains("LEVADA__LOG") && text.contains("=debug is not UTF-8"), "{text}");
+    }
+
+    /// In a process of its own, since an environment is of a whole process.
+    #[test]
+    fn an_environment_with_variables_that_are_no_text_is_read() {
+        use std::os::unix::ffi::OsStringExt;
+
+        if std::env::var_os("LEVADA_TEST_CHILD").is_some() {
+            let layers = Layers::of_process(None, Vec::new());
+            assert_eq!(Configuration::load(&layers).expect("valid").log.level, "warn");
+            return;
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().expect("a program"));
+        child.args(["--exact", "config::tree::tests::an_environment_with_variables_that_are_no_text_is_read"]);
+        child.env("LEVADA_TEST_CHILD", "1").env("LEVADA__LOG__LEVEL", "warn");
+        child.env(OsString::from_vec(b"NAME\xFF".to_vec()), OsString::from_vec(b"\xFF".to_vec()));
+        let output = child.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
