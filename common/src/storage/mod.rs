@@ -12,6 +12,7 @@ mod local_file;
 mod location;
 mod objects;
 mod options;
+mod parts;
 mod retry;
 mod s3;
 mod staged;

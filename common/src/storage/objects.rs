@@ -19,6 +19,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
 use super::error::of_object_store;
+use super::parts::{PART_BYTES, parts_at_once, parts_of};
 use super::s3::{Bucket, OpenUpload};
 use super::{LocalFile, StorageError, Stored};
 
@@ -34,19 +35,8 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// Objects above this are written to S3 in parts.
 const SINGLE_PUT_BYTES_MAX: usize = 64 << 20;
 
-/// A part of such an object.
-const PART_BYTES: usize = 16 << 20;
-
-/// Parts under way at one time.
-const PARTS_AT_ONCE: usize = 4;
-
 /// Deletions under way at one time.
 const DELETES_AT_ONCE: usize = 8;
-
-/// The parts of so many bytes.
-fn parts_of(length: u64) -> impl Iterator<Item = Range<u64>> {
-    (0..length).step_by(PART_BYTES).map(move |start| start..length.min(start + PART_BYTES as u64))
-}
 
 /// Objects of a store, below a common beginning of their names.
 #[derive(Debug, Clone)]
@@ -110,7 +100,7 @@ impl Objects {
         match &*self.store {
             // An upload in parts that is given up has to be aborted, which one request has not.
             Store::S3(_) if file.length() <= SINGLE_PUT_BYTES_MAX as u64 => self.put(path, part(0..file.length()).await?).await,
-            _ if file.length() <= PART_BYTES as u64 => self.put(path, part(0..file.length()).await?).await,
+            _ if file.length() <= PART_BYTES => self.put(path, part(0..file.length()).await?).await,
             Store::S3(bucket) => self.put_in_parts(bucket, path, file.length(), part).await,
             Store::Memory(_) | Store::Hdfs(_) => self.put_one_by_one(path, file.length(), part).await,
         }
@@ -179,7 +169,7 @@ impl Objects {
                 self.within("write", path, Some(length), store.put_part(key, id, index, bytes.into())).await
             }
         });
-        let parts: Result<Vec<_>, _> = futures::stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await;
+        let parts: Result<Vec<_>, _> = futures::stream::iter(parts).buffered(parts_at_once(length)).try_collect().await;
         let done = match parts {
             Ok(parts) => self.within("write", path, None, store.complete_multipart(&key, &id, parts)).await,
             Err(error) => Err(error),

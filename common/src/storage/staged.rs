@@ -12,14 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::leftovers::{Leftover, Place};
 use super::objects::{Objects, Store, path_of_temporary};
+use super::parts::PARTS_MAX;
 use super::s3::OpenUpload;
 use super::{Storage, StorageError};
 
 /// End of the name of a file that is staged under another name.
 const STAGED: &str = ".staged";
-
-/// Most parts of an upload to S3.
-const PARTS_MAX: usize = 10_000;
 
 /// A storage by whose means files are staged.
 #[derive(Debug, Clone)]
@@ -190,7 +188,7 @@ impl StagedWriter {
 
     /// Whether no more parts can be added.
     pub fn is_full(&self) -> bool {
-        matches!(&self.way, Way::Upload { parts, .. } if parts.len() >= PARTS_MAX)
+        matches!(&self.way, Way::Upload { parts, .. } if parts.len() as u64 >= PARTS_MAX)
     }
 
     /// Ends the file; it stays staged, also when this process is lost.
