@@ -12,6 +12,9 @@ use crate::storage::{S3Options, StorageOptions};
 /// Least budget for inline state that `auto` gives.
 const INLINE_BUDGET_MIN: u64 = 64 << 20;
 
+/// Least silence that makes orphans: answers to heartbeats come each half second, and one or another may be late.
+const ORPHAN_TIMEOUT_MS_MIN: u64 = 3_000;
+
 /// What of a frame is kept for what is not state.
 pub(super) const FRAME_RESERVE: u64 = 64 << 10;
 
@@ -146,6 +149,8 @@ impl Configuration {
         let share = |key: &'static str, fraction: f64, most: f64| part(memory_total_bytes, key, fraction, most);
         let rocksdb_bytes = share("rocksdb.memory_fraction", self.rocksdb.memory_fraction, 0.9)?;
         check((1..=1024).contains(&section.slots), "taskmanager.slots", section.slots, "1 to 1024 slots")?;
+        let orphan_timeout = section.orphan_timeout;
+        check(orphan_timeout.as_ms() >= ORPHAN_TIMEOUT_MS_MIN, "taskmanager.orphan_timeout", orphan_timeout, "at least 3s")?;
         let job_manager = section.jobmanager.parse().map_err(|error: super::BadAddress| ConfigError::OutOfRange {
             key: "taskmanager.jobmanager",
             value: section.jobmanager.clone(),
@@ -158,7 +163,7 @@ impl Configuration {
             data_port: section.data_port,
             http_port: section.http_port,
             slots: section.slots,
-            orphan_timeout: section.orphan_timeout.into(),
+            orphan_timeout: orphan_timeout.into(),
             data_dirs: data_dirs(section.data_dir.as_deref())?,
             memory_total_bytes,
             network_memory_bytes: share("network.memory_fraction", self.network.memory_fraction, 0.8)?,
@@ -295,6 +300,8 @@ mod tests {
         }
         for bad in [
             "taskmanager.slots=0",
+            "taskmanager.orphan_timeout=0s",
+            "taskmanager.orphan_timeout=900ms",
             "taskmanager.jobmanager=nowhere",
             "network.memory_fraction=0.9",
             "rocksdb.overlay_fraction=0",
