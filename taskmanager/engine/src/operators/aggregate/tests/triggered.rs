@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use arrow::record_batch::RecordBatch;
+use levada_common::function::{FunctionDeclaration, FunctionKind};
 use levada_common::ids::Uid;
 use levada_common::keys::{KeyGroupRange, key_groups};
 use levada_common::plan::{
@@ -14,6 +15,7 @@ use levada_common::plan::{
     SessionGap, SideOutput, TriggerSpec, WindowPart, WindowSpec, WindowTime,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
+use levada_state::descriptor::{BindError, Binder};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -21,7 +23,7 @@ use super::super::build;
 use super::firings::trigger;
 use super::rig::{MAX_PARALLELISM, Rig, call, spec, store, tumbling};
 use super::slices::{cumulate, sliding};
-use crate::function::Functions;
+use crate::function::{FunctionError, Functions, KeyedContext, RegisteredFunction, TriggerResult, TriggerRows, WindowTrigger};
 use crate::operator::RestoredState;
 use crate::operators::process::groups::tests::model::{Change, Model, Row, Setup};
 use crate::operators::process::groups::tests::obedient;
@@ -384,6 +386,57 @@ fn a_session_that_begins_earlier_takes_back_what_it_gave() {
     subtasks.push(&[row(1, 30, 4, 0), row(1, 35, 5, 1)]);
     let merged = ["3,1,40,50,49,0,null,null,null,null", "2,1,15,50,49,4,1,2,5,row 5"];
     assert_eq!(subtasks.take().0, merged, "the second one was purged");
+}
+
+/// Counts how often it is asked about rows, and gives none of them.
+struct Silent(Arc<AtomicUsize>);
+
+impl WindowTrigger for Silent {
+    type States = ();
+
+    fn bind(_binder: &mut dyn Binder) -> Result<(), BindError> {
+        Ok(())
+    }
+
+    fn on_rows(
+        &mut self,
+        _states: &(),
+        rows: TriggerRows<'_>,
+        _ctx: &mut KeyedContext<'_>,
+        answers: &mut [TriggerResult],
+    ) -> Result<(), FunctionError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        if let (Some(answer), true) = (answers.last_mut(), rows.len() > 1) {
+            *answer = TriggerResult::Fire;
+        }
+        Ok(())
+    }
+}
+
+/// Rows of sessions that begin earlier with each of them are one batch to the trigger all the same.
+#[test]
+fn rows_from_the_last_to_the_first_are_asked_about_at_once() {
+    let kind = plain(WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: 10 } });
+    let (mut aggregate, asked) = (aggregate(&kind), Arc::new(AtomicUsize::new(0)));
+    let declaration = FunctionDeclaration::new("silent", FunctionKind::Trigger).merging();
+    let counts = Arc::clone(&asked);
+    let silent = RegisteredFunction::trigger(declaration, move |_| Ok(Silent(Arc::clone(&counts)))).expect("it is declared so");
+    if let Some(trigger) = &mut aggregate.trigger {
+        trigger.part.function = silent.declaration().clone();
+    }
+    let functions: Functions = [("silent".to_owned(), silent)].into();
+    let operator = build(&operator_spec(&aggregate), &aggregate, &Closures::default(), &functions).expect("it is built");
+    let mut rig = Rig::of(operator, None, Vec::new(), KeyGroupRange::all(MAX_PARALLELISM)).expect("it opens");
+    let rows = |from: i64| -> Vec<Row> { (0..100).map(|at| row(at % 2, from - at, from + at, 0)).collect() };
+    rig.process_batch(batch(&rows(1000)));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let given = rig.take_rows();
+    assert!(given.len() == 1 && given[0].starts_with("0,1,901,1009,1008,50,"), "{given:?}");
+    rig.process_batch(batch(&rows(900)));
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    let given = rig.take_rows();
+    let [back, now] = given.as_slice() else { panic!("{given:?}") };
+    assert!(back.starts_with("3,1,901,1009,1008,50,") && now.starts_with("0,1,801,1009,1008,100,"), "{given:?}");
 }
 
 /// A row that fires again and again in one batch is answered each time as the window is then.

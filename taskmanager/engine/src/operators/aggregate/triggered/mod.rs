@@ -6,6 +6,7 @@
 
 mod sums;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int8Array, TimestampMillisecondArray};
@@ -102,6 +103,22 @@ struct Totals {
     rows_max: usize,
 }
 
+/// The round of this number, of which all before it are there.
+fn round_at(rounds: &mut Vec<Round>, number: u32) -> &mut Round {
+    if rounds.len() == number as usize {
+        rounds.push(Round::default());
+    }
+    &mut rounds[number as usize]
+}
+
+/// Rows of a batch that are added up together, by their places.
+#[derive(Default)]
+struct Round {
+    places: Vec<u32>,
+    /// Sessions that begin earlier behind it, as they are in it.
+    taken_back: Vec<(u32, Window)>,
+}
+
 /// A group that fires.
 struct Fired {
     group: u32,
@@ -131,19 +148,39 @@ impl Totals {
         Ok(was_given)
     }
 
-    /// Rows of a batch in rounds, by their places: in each a group has the rows up to the first of which something was answered.
-    fn rounds(&mut self, groups: &[u32], answers: &[TriggerResult]) -> Vec<Vec<u32>> {
-        let mut rounds: Vec<Vec<u32>> = Vec::new();
-        for (at, group) in groups.iter().enumerate() {
-            let round = &mut self.round_of[*group as usize];
-            if rounds.len() == *round as usize {
-                rounds.push(Vec::new());
-            }
-            rounds[*round as usize].push(at as u32);
-            *round += u32::from(answers[at] != TriggerResult::Continue);
+    /// Whether a result of a group stands.
+    fn is_given(&self, place: &mut Place<'_>, group: u32) -> Result<bool, EngineError> {
+        let Some(given) = &self.given else { return Ok(false) };
+        let group = place.groups.get(group);
+        place.inner.enter_window(group.key, namespace(group.name));
+        Ok(given.get(&mut place.inner.keyed).map_err(|source| self.failed(source))?.is_some())
+    }
+
+    /// Rows of a batch in rounds: in each a group has the rows up to the first of which something was answered, or with which it begins
+    /// earlier though a result of it stands.
+    fn rounds(&mut self, place: &mut Place<'_>, entries: &Entries, answers: &[TriggerResult]) -> Result<Vec<Round>, EngineError> {
+        let (mut rounds, mut restarts) = (Vec::<Round>::new(), entries.restarts.iter().peekable());
+        // Of sessions that begin earlier in this batch: whether a result stands by then.
+        let mut stands: HashMap<u32, bool> = HashMap::new();
+        for group in entries.restarts.iter().map(|(at, _)| entries.groups[*at]) {
+            stands.insert(group, self.is_given(place, group)?);
         }
-        groups.iter().for_each(|group| self.round_of[*group as usize] = 0);
-        rounds
+        for (at, group) in entries.groups.iter().enumerate() {
+            let round = &mut self.round_of[*group as usize];
+            if let Some((_, before)) = restarts.next_if(|(restart, _)| *restart == at)
+                && stands.insert(*group, false) == Some(true)
+            {
+                round_at(&mut rounds, *round).taken_back.push((*group, *before));
+                *round += 1;
+            }
+            round_at(&mut rounds, *round).places.push(at as u32);
+            *round += u32::from(answers[at] != TriggerResult::Continue);
+            if let Some(stands) = stands.get_mut(group).filter(|_| answers[at].fires()) {
+                *stands = true;
+            }
+        }
+        entries.groups.iter().for_each(|group| self.round_of[*group as usize] = 0);
+        Ok(rounds)
     }
 
     /// Gives these groups, which have these results.
@@ -217,15 +254,18 @@ impl Contents for Totals {
     ) -> Result<(), EngineError> {
         let inputs = self.shape.inputs(&arrival.batch);
         self.round_of.resize(place.groups.numbers().max(self.round_of.len()), 0);
-        for round in self.rounds(&entries.groups, answers) {
+        for Round { places: round, taken_back } in self.rounds(place, entries, answers)? {
             let of_round = |values: &[u32]| round.iter().map(|at| values[*at as usize]).collect::<Vec<u32>>();
             let (rows, groups) = (of_round(&entries.rows), of_round(&entries.groups));
-            let columns = rows_of(&inputs, &rows).map_err(|source| self.shape.kernel(source))?;
-            self.sums.add(&self.shape, place, &groups, &columns)?;
+            if !rows.is_empty() {
+                let columns = rows_of(&inputs, &rows).map_err(|source| self.shape.kernel(source))?;
+                self.sums.add(&self.shape, place, &groups, &columns)?;
+            }
             for at in round.iter().map(|at| *at as usize).filter(|at| answers[*at] != TriggerResult::Continue) {
                 self.answer(place, entries.groups[at], entries.windows[at], answers[at])?;
             }
             self.flush(place)?;
+            taken_back.into_iter().try_for_each(|(group, window)| self.take_back(place, group, window))?;
         }
         Ok(())
     }
@@ -264,13 +304,12 @@ impl Contents for Totals {
     }
 
     /// With what the session has come to, which a purge has made nothing.
-    fn take_back(&mut self, place: &mut Place<'_>, group: u32) -> Result<(), EngineError> {
+    fn take_back(&mut self, place: &mut Place<'_>, group: u32, window: Window) -> Result<(), EngineError> {
         if !self.mark_given(place, group, false)? {
             return Ok(());
         }
         let results = if self.sums.has(group) { self.sums.read(&[group]) } else { Sums::nothing(&self.shape) };
-        let found = place.groups.get(group);
-        let fired = Fired { group, key: found.key, window: found.window, kind: RowKind::Delete };
+        let fired = Fired { group, key: place.groups.get(group).key, window, kind: RowKind::Delete };
         self.give(place, &[fired], results)
     }
 

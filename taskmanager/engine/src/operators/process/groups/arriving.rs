@@ -101,11 +101,7 @@ impl<C: Contents> GroupWindows<C> {
                 [group] => {
                     let (group, before) = (*group, self.groups.get(*group).window);
                     if C::TAKES_BACK && own.start < before.start {
-                        // What came before belongs to the session as it was.
-                        self.arrive(arrival, &std::mem::take(&mut entries))?;
-                        self.flush()?;
-                        let (contents, mut place) = self.contents();
-                        contents.take_back(&mut place, group)?;
+                        entries.restarts.push((entries.rows.len(), before));
                     }
                     self.groups.grow(group, hull(before, own));
                     self.schedule(group);
@@ -138,7 +134,10 @@ impl<C: Contents> GroupWindows<C> {
         let Self { contents, groups, trigger, running: Some(running), .. } = self else { return Ok(into) };
         let mut place = Place { groups, inner: &mut running.inner };
         if C::TAKES_BACK {
-            moved.into_iter().try_for_each(|group| contents.take_back(&mut place, group))?;
+            for group in moved {
+                let window = place.groups.get(group).window;
+                contents.take_back(&mut place, group, window)?;
+            }
         }
         if let Some(trigger) = trigger {
             place.inner.enter_windows([key], [namespace(name)]);

@@ -69,6 +69,8 @@ pub(in crate::operators) struct Entries {
     pub(in crate::operators) keys: Vec<u32>,
     pub(in crate::operators) windows: Vec<Window>,
     pub(in crate::operators) groups: Vec<u32>,
+    /// Places of those with which a session begins earlier, rising, each with what it was before.
+    pub(in crate::operators) restarts: Vec<(usize, Window)>,
 }
 
 impl Entries {
@@ -128,7 +130,7 @@ pub(in crate::operators) trait Contents: Send {
     /// What comes back of it.
     type Saved;
 
-    /// Whether what a session has given is taken back where that begins earlier: then rows that come first are given first.
+    /// Whether what a session has given is taken back where that begins earlier, or becomes part of another one.
     const TAKES_BACK: bool;
 
     /// Whose they are.
@@ -152,7 +154,8 @@ pub(in crate::operators) trait Contents: Send {
     /// The task starts.
     fn open(&mut self, context: &OperatorContext) -> Result<(), EngineError>;
 
-    /// Takes rows into their groups, and does what was answered for each, row by row.
+    /// Takes rows into their groups, and does what was answered for each, row by row. What a session gave that begins earlier with a row
+    /// is taken back before it.
     fn take_in(
         &mut self,
         place: &mut Place<'_>,
@@ -170,8 +173,9 @@ pub(in crate::operators) trait Contents: Send {
     /// Puts all that a group has into another. Contract: behind `flush`.
     fn merge(&mut self, place: &mut Place<'_>, into: u32, from: u32) -> Result<(), EngineError>;
 
-    /// A session is about to begin earlier, or to be part of another. Contract: behind `flush`; only where it `TAKES_BACK`.
-    fn take_back(&mut self, place: &mut Place<'_>, group: u32) -> Result<(), EngineError>;
+    /// A session, which is this, is about to begin earlier, or to be part of another. Contract: behind `flush`; only where it
+    /// `TAKES_BACK`.
+    fn take_back(&mut self, place: &mut Place<'_>, group: u32, window: Window) -> Result<(), EngineError>;
 
     /// Forgets what these groups have.
     fn clear(&mut self, place: &mut Place<'_>, groups: &[u32]);

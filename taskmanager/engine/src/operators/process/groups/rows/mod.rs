@@ -235,7 +235,7 @@ impl Contents for FunctionRows {
         Ok(())
     }
 
-    fn take_back(&mut self, _place: &mut Place<'_>, _group: u32) -> Result<(), EngineError> {
+    fn take_back(&mut self, _place: &mut Place<'_>, _group: u32, _window: Window) -> Result<(), EngineError> {
         Ok(())
     }
 
