@@ -82,6 +82,15 @@ pub(super) fn with_gaps(steps: &[Step]) -> Vec<Step> {
     steps.iter().map(step).collect()
 }
 
+/// The same, each row a batch of its own.
+fn one_by_one(steps: &[Step]) -> Vec<Step> {
+    let step = |step: &Step| match step {
+        Step::Rows(rows) => rows.iter().map(|row| Step::Rows(vec![*row])).collect(),
+        Step::Advance(to) => vec![Step::Advance(*to)],
+    };
+    steps.iter().flat_map(step).collect()
+}
+
 proptest! {
     #[test]
     fn sessions_are_those_of_the_model(steps in steps(), gap in 1i64..25, keyed in any::<bool>()) {
@@ -107,12 +116,29 @@ proptest! {
         prop_assert_eq!(sorted(rig.take_late()), sorted(late));
     }
 
+    /// Rows of sessions that were apart are never equal in it.
+    #[test]
+    fn an_order_that_ends_with_the_time_chooses_the_same_however_rows_are_batched(steps in steps(), gap in 1i64..25) {
+        let by = |column: &str, descending| OrderSpec { column: column.into(), ty: LogicalType::Int64, nullable: false, descending };
+        let chosen = |name, function| AggregateCall {
+            order: vec![by("v", true), by("t", false)],
+            argument: Some("t".into()),
+            ..call(name, function)
+        };
+        let calls = vec![chosen("first", AggregateFunction::First), chosen("last", AggregateFunction::Last)];
+        let aggregate = spec(&["k"], session(gap), calls);
+        let given = [steps.clone(), one_by_one(&steps)].map(|steps| {
+            let mut rig = Rig::new(&aggregate);
+            run(&mut rig, &steps);
+            rig.finish();
+            sorted(rig.take_rows())
+        });
+        prop_assert_eq!(&given[0], &given[1]);
+    }
+
     #[test]
     fn the_size_of_batches_changes_nothing(steps in steps(), gap in 1i64..25) {
-        let one_by_one: Vec<Step> = steps.iter().flat_map(|step| match step {
-            Step::Rows(rows) => rows.iter().map(|row| Step::Rows(vec![*row])).collect(),
-            Step::Advance(to) => vec![Step::Advance(*to)],
-        }).collect();
+        let one_by_one = one_by_one(&steps);
         let (mut rig, mut slow) = (count_and_sum(&["s"], session(gap)), count_and_sum(&["s"], session(gap)));
         run(&mut rig, &steps);
         run(&mut slow, &one_by_one);
