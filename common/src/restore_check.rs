@@ -6,6 +6,7 @@
 
 mod drop;
 mod report;
+mod windows;
 
 use std::collections::BTreeMap;
 
@@ -44,9 +45,12 @@ pub fn check(metadata: &CheckpointMetadata, plan: &Plan, drops: &[DropState]) ->
             mismatches.push(missing_operator(uid, states, plan, &planned, &found));
             continue;
         }
+        let of_windows = windows::check(uid, states, (plan, &planned), metadata);
+        mismatches.extend(of_windows.mismatches);
         for (name, handles) in states {
             match planned.iter().find(|state| state.uid == **uid && state.name == **name) {
                 Some(state) => compare(state, handles, &mut mismatches),
+                None if of_windows.is_all => {}
                 None => mismatches.push(missing_state(uid, name, handles, &planned, states)),
             }
         }
@@ -147,6 +151,10 @@ fn differences(planned: &PlannedState, handles: &[&StateHandle]) -> Vec<(&'stati
     differs("state type", old.shape.name().into(), new.shape.name().into());
     differs("key type", columns(&old.keys), columns(&new.keys));
     differs("grouping", windowed(old), windowed(new));
+    let is_known = !old.grid.is_empty() && !new.grid.is_empty();
+    if is_known && handles.iter().any(|handle| handle.rows > 0) {
+        differs("window", old.grid.clone(), new.grid.clone());
+    }
     differs("map key type", columns(&old.map_key), columns(&new.map_key));
     // What a window notes of its results may begin and cease, where rows are taken in anew; a database has them as they are. But whoever
     // reads results has those that were given, which must be known to be replaced.

@@ -74,6 +74,9 @@ pub struct StateSchema {
     pub values: Vec<Column>,
     /// Whether its entries carry the time of their last touch and expire, and by which clock.
     pub ttl: Stamps,
+    /// Where the windows of its entries lie, in words, where no job can go on with those that lie elsewhere; else empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub grid: String,
 }
 
 /// The times of their last touch that entries carry where they expire.

@@ -78,6 +78,15 @@ pub enum Mismatch {
         /// As it is in the job.
         planned: String,
     },
+    /// A state of windows would mean something else in the job.
+    Window {
+        /// The operator.
+        uid: Uid,
+        /// The state.
+        state: String,
+        /// Why, and what else can be done than to drop all that the operator has.
+        reason: &'static str,
+    },
     /// Key groups do not nest.
     MaxParallelism {
         /// The snapshot's.
@@ -127,6 +136,9 @@ impl fmt::Display for Mismatch {
                     f,
                     "state \"{state}\" of operator \"{uid}\": its {what} is {found} in the snapshot, {planned} in the job; --drop-state {uid}/{state} begins anew"
                 )
+            }
+            Self::Window { uid, state, reason } => {
+                write!(f, "state \"{state}\" of operator \"{uid}\": {reason}; --drop-state {uid} begins anew")
             }
             Self::MaxParallelism { found, planned } => {
                 write!(

@@ -1,5 +1,7 @@
 //! Every kind of mismatch is reported, all at once; what is fine is not.
 
+mod windows;
+
 use std::sync::Arc;
 
 use bytes::Bytes;

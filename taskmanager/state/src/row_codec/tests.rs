@@ -267,7 +267,8 @@ fn any_state() -> impl Strategy<Value = (RowLayout, RecordBatch)> {
             };
             let map_key = if shape == StateShape::Map { named("m", map_key) } else { Vec::new() };
             let ttl = if ttl { Stamps::Event } else { Stamps::None };
-            let schema = StateSchema { shape, keys: named("k", keys), windowed, map_key, values: named("v", values), ttl };
+            let (keys, values) = (named("k", keys), named("v", values));
+            let schema = StateSchema { shape, keys, windowed, map_key, values, ttl, ..StateSchema::default() };
             let layout = layout(schema);
             let columns: Vec<_> = layout.columns().fields().iter().map(|field| layout_column(&layout, field, rows)).collect();
             columns.prop_map(move |columns| {
