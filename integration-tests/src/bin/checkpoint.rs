@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -278,21 +279,29 @@ fn dd(dir: &Path, bytes: u64) -> anyhow::Result<f64> {
     Ok(seconds)
 }
 
-/// The files below a directory, with their sizes.
+/// The files below a directory, with their sizes, but for those that are deleted meanwhile.
 fn files(dir: &Path) -> anyhow::Result<BTreeMap<PathBuf, u64>> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![dir.to_path_buf()]);
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
+        for entry in there(fs::read_dir(&folder))?.into_iter().flatten() {
             let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_dir() {
-                folders.push(entry.path());
-            } else {
-                found.insert(entry.path(), metadata.len());
+            match there(entry.metadata())? {
+                Some(metadata) if metadata.is_dir() => folders.push(entry.path()),
+                Some(metadata) => _ = found.insert(entry.path(), metadata.len()),
+                None => {}
             }
         }
     }
     Ok(found)
+}
+
+/// What was found, if it is there.
+fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The ceil(0.99 n)-th of n durations, in milliseconds.
