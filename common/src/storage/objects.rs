@@ -175,7 +175,7 @@ impl Objects {
             Err(error) => Err(error),
         };
         if done.is_err() {
-            // What cannot be aborted now is with the folder (`delete_all`).
+            // What cannot be aborted now is with the folder (`delete_all`); where this future is dropped, by its caller (`remove_begun`).
             let _ = self.within("abort", path, None, store.abort_multipart(&key, &id)).await;
         }
         done.map(drop)

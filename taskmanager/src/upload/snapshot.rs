@@ -3,6 +3,7 @@
 //! A checkpoint goes to the job's destination. A savepoint goes into its folder: each state a file, none inline, none shared, so
 //! that the folder is all there is of it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -136,12 +137,44 @@ async fn acknowledge(uploads: &Uploads, request: v1::AcknowledgeCheckpointReques
     }
 }
 
-/// Deletes what was written, as far as it can be.
+/// Deletes what was written, and what was only begun by futures that are dropped, as far as it can be. Nobody else looks for it: the
+/// JobManager deletes a checkpoint's folder when it gives that up, which may be earlier.
 async fn delete(begun: &Begun) {
     let files = std::mem::take(&mut *begun.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut storages = BTreeMap::<String, (Storage, BTreeSet<String>)>::new();
     for (storage, path) in files {
-        if let Err(error) = retried(Instant::now() + DELETE_TIMEOUT, || storage.delete(&path)).await {
-            tracing::warn!(path, %error, "a file of a snapshot that is not wanted stays behind");
+        let (_, paths) = storages.entry(storage.uri().to_owned()).or_insert_with(|| (storage, BTreeSet::new()));
+        paths.insert(path);
+    }
+    for (storage, paths) in storages.into_values() {
+        for path in &paths {
+            if let Err(error) = retried(Instant::now() + DELETE_TIMEOUT, || storage.delete(path)).await {
+                tracing::warn!(path, %error, "a file of a snapshot that is not wanted stays behind");
+            }
         }
+        if let Err(error) = retried(Instant::now() + DELETE_TIMEOUT, || storage.remove_begun(&paths)).await {
+            tracing::warn!(storage = storage.uri(), %error, "files of a snapshot that is not wanted were begun and may stay behind");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_stays_of_a_snapshot_that_is_not_wanted() {
+        let storage = Storage::in_memory();
+        let begun = Begun::default();
+        // `b` was dropped while it was written; others' files stay.
+        for name in ["chk-1/a", "chk-1/.b.tmp.1", "chk-1/c", "chk-1/.d.tmp.1"] {
+            storage.put(name, Bytes::new()).await.unwrap();
+        }
+        begun.lock().unwrap().extend(["chk-1/a", "chk-1/b"].map(|path| (storage.clone(), path.to_owned())));
+        delete(&begun).await;
+        let left: Vec<String> = storage.list("").await.unwrap().into_iter().map(|file| file.path).collect();
+        assert_eq!(left, ["chk-1/.d.tmp.1", "chk-1/c"]);
     }
 }
