@@ -85,6 +85,11 @@ pub trait Sink: Send {
         Ok(())
     }
 
+    /// As `close`, where the job stops with a savepoint: what was published may be asked for by a job that goes on from there.
+    fn stop(&mut self) -> Result<(), EngineError> {
+        self.close()
+    }
+
     /// The task ends without finishing (cancelled or failed): removes what was never prepared.
     fn discard(&mut self) {}
 }

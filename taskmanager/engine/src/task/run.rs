@@ -174,7 +174,7 @@ impl Task {
                     self.broken(format!("checkpoint {checkpoint} is the job's last one, but the task is {:?}", self.phase))
                 );
             }
-            self.tail.close()?;
+            self.tail.close(matches!(self.phase, Phase::Stopped(_)))?;
             self.phase = Phase::Finished;
             self.events.push(TaskEvent::Finished);
         }

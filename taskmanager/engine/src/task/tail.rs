@@ -116,9 +116,10 @@ impl Tail {
         }
     }
 
-    /// The task finishes.
-    pub(crate) fn close(&mut self) -> Result<(), EngineError> {
+    /// The task finishes; `stopped`: by a savepoint from which another job may go on.
+    pub(crate) fn close(&mut self, stopped: bool) -> Result<(), EngineError> {
         match self {
+            Self::Sink(tail) if stopped => tail.sink.stop(),
             Self::Sink(tail) => tail.sink.close(),
             Self::Gate(_) => Ok(()),
         }

@@ -72,6 +72,7 @@ struct SinkInner {
     prepared: Vec<u64>,
     committed: Vec<u64>,
     aborted: Vec<u64>,
+    ends: Vec<&'static str>,
     flushes: usize,
     discards: usize,
     opened_with: Vec<String>,
@@ -89,6 +90,10 @@ impl SinkLog {
 
     pub(crate) fn aborted(&self) -> Vec<u64> {
         self.inner.lock().unwrap().aborted.clone()
+    }
+
+    pub(crate) fn ends(&self) -> Vec<&'static str> {
+        self.inner.lock().unwrap().ends.clone()
     }
 
     pub(crate) fn flushes(&self) -> usize {
@@ -142,6 +147,16 @@ impl Sink for SinkLog {
 
     fn abort(&mut self, checkpoint: CheckpointId) -> Result<(), EngineError> {
         self.inner.lock().unwrap().aborted.push(checkpoint.0);
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), EngineError> {
+        self.inner.lock().unwrap().ends.push("closed");
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), EngineError> {
+        self.inner.lock().unwrap().ends.push("stopped");
         Ok(())
     }
 

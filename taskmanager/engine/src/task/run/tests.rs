@@ -147,7 +147,7 @@ fn the_end_of_data_ends_in_a_final_checkpoint() {
     test.task.notify(CheckpointId(7), true, true).unwrap();
     assert!(matches!(test.task.take_events()[..], [TaskEvent::Finished]));
     assert_eq!(test.settle(), Progress::Finished);
-    assert_eq!(test.log.committed(), [7]);
+    assert_eq!((test.log.committed(), test.log.ends()), (vec![7], vec!["closed"]));
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn a_stopped_task_leaves_its_channels_alone_and_finishes_with_the_savepoint() {
     assert!(matches!(&events[..], [TaskEvent::Snapshot { kind, finished: false, .. }] if *kind == stop(1).kind));
     assert_eq!(test.log.rows(), [0, 2, 4]);
     test.task.notify(CheckpointId(1), true, true).unwrap();
-    assert_eq!(test.log.committed(), [1]);
+    assert_eq!((test.log.committed(), test.log.ends()), (vec![1], vec!["stopped"]));
     assert!(matches!(test.task.take_events()[..], [TaskEvent::Finished]));
     assert_eq!(test.settle(), Progress::Finished);
 }
