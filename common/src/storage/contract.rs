@@ -139,6 +139,25 @@ pub async fn staging(storage: &Storage) {
     assert!(storage.get("out/part-1").await.expect("read").ends_with(b"xrest"));
     assert_eq!(staging.leftovers("out", "part-").await.expect("listed").len(), 0);
 
+    // That it was published is known after it was taken away.
+    assert!(!staging.is_noted("out/part-1").await.expect("asked"));
+    for path in ["out/part-1", "out/part-10", "out/other"] {
+        staging.note(path).await.expect("noted");
+        staging.note(path).await.expect("noted again");
+    }
+    storage.delete("out/part-1").await.expect("taken away");
+    assert!(staging.publish(&staged).await.expect_err("it was taken away").is_not_found());
+    assert!(staging.is_noted("out/part-1").await.expect("asked"));
+    let mut notes = staging.notes("out", "part-").await.expect("listed");
+    notes.sort_unstable();
+    assert_eq!(notes, ["out/part-1", "out/part-10"]);
+    assert_eq!(visible().await.count(), 0);
+    for path in notes {
+        staging.forget(&path).await.expect("forgotten");
+        staging.forget(&path).await.expect("forgotten again");
+    }
+    assert_eq!(staging.notes("out", "part-").await.expect("listed").len(), 0);
+
     // One that is given up, one that is lost with its process, and one that is finished and not wanted.
     let mut given_up = staging.begin("out/part-2").await.expect("begun");
     given_up.write(text("x")).await.expect("a part");

@@ -331,7 +331,8 @@ impl Objects {
         Path::parse(whole).map_err(|_| StorageError::BadPath { path: path.into() })
     }
 
-    fn below(&self, prefix: &str) -> Result<Option<Path>, StorageError> {
+    /// What a listing of a directory begins with.
+    pub(super) fn below(&self, prefix: &str) -> Result<Option<Path>, StorageError> {
         match (prefix, &*self.root) {
             ("", "") => Ok(None),
             ("", root) => Path::parse(root).map(Some).map_err(|_| StorageError::BadPath { path: root.into() }),

@@ -5,6 +5,7 @@
 //! Invariant: what `publish` shows is exactly the parts that were written; publishing again is fine.
 
 use bytes::Bytes;
+use futures::TryStreamExt;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStoreExt, RenameOptions, RenameTargetMode};
@@ -18,6 +19,9 @@ use super::{Storage, StorageError};
 
 /// End of the name of a file that is staged under another name.
 const STAGED: &str = ".staged";
+
+/// End of the name of an empty file that says that another was published.
+const PUBLISHED: &str = ".published";
 
 /// A storage by whose means files are staged.
 #[derive(Debug, Clone)]
@@ -108,10 +112,10 @@ impl Staging {
             }
         };
         match done {
-            Err(StorageError::NotFound { .. }) if self.is_shown(staged).await? => Ok(()),
+            Err(StorageError::NotFound { .. }) if self.has(&staged.path).await? => Ok(()),
             // Servers disagree about what they say of an upload or a file that is gone.
             Err(StorageError::AlreadyExists { path } | StorageError::Object { path, .. }) if !self.is_staged(staged).await? => {
-                if self.is_shown(staged).await? {
+                if self.has(&staged.path).await? {
                     Ok(())
                 } else {
                     Err(StorageError::NotFound { path })
@@ -121,12 +125,37 @@ impl Staging {
         }
     }
 
-    async fn is_shown(&self, staged: &Staged) -> Result<bool, StorageError> {
-        match self.objects.size(&staged.path).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
+    /// Notes beside it that the file of this path was published, for whoever asks when it is gone: an empty file `.NAME.published`.
+    pub async fn note(&self, path: &str) -> Result<(), StorageError> {
+        self.objects.put(&hidden_path(path, PUBLISHED), Bytes::new()).await
+    }
+
+    /// Whether that was noted.
+    pub async fn is_noted(&self, path: &str) -> Result<bool, StorageError> {
+        self.has(&hidden_path(path, PUBLISHED)).await
+    }
+
+    /// The paths in `folder` whose names begin with `name` and of which that was noted.
+    pub async fn notes(&self, folder: &str, name: &str) -> Result<Vec<String>, StorageError> {
+        let objects = &self.objects;
+        let first = hidden_path(&if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }, "");
+        let (below, offset) = (objects.below(folder)?, objects.key(&first)?);
+        let mut listed = objects.store.calls().list_with_offset(below.as_ref(), &offset);
+        let mut notes = Vec::new();
+        while let Some(object) = objects.within("list", folder, None, listed.try_next()).await? {
+            match objects.relative(object.location.as_ref()).filter(|path| path.starts_with(&first)) {
+                Some(path) => notes.extend(path_of_hidden(path, PUBLISHED)),
+                // S3 lists by name: no more of them come, where thousands of other files may.
+                None if matches!(*objects.store, Store::S3(_)) => break,
+                None => {}
+            }
         }
+        Ok(notes)
+    }
+
+    /// Takes the note away; fine where there is none.
+    pub async fn forget(&self, path: &str) -> Result<(), StorageError> {
+        self.objects.delete(&hidden_path(path, PUBLISHED)).await
     }
 
     async fn is_staged(&self, staged: &Staged) -> Result<bool, StorageError> {
@@ -134,7 +163,11 @@ impl Staging {
             let uploads = self.objects.open_uploads(bucket, &staged.path).await?;
             return Ok(uploads.iter().any(|open| open.id == upload.id));
         }
-        match self.objects.size(&staged_path(&staged.path)).await {
+        self.has(&staged_path(&staged.path)).await
+    }
+
+    async fn has(&self, path: &str) -> Result<bool, StorageError> {
+        match self.objects.size(path).await {
             Ok(_) => Ok(true),
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error),
@@ -221,18 +254,27 @@ impl StagedWriter {
 
 /// Where a file is staged that is to get `path`.
 fn staged_path(path: &str) -> String {
+    hidden_path(path, STAGED)
+}
+
+/// A hidden name beside `path`.
+fn hidden_path(path: &str, end: &str) -> String {
     match path.rsplit_once('/') {
-        Some((folder, name)) => format!("{folder}/.{name}{STAGED}"),
-        None => format!(".{path}{STAGED}"),
+        Some((folder, name)) => format!("{folder}/.{name}{end}"),
+        None => format!(".{path}{end}"),
     }
 }
 
 /// The path that a staged file, or one that the HDFS client is still writing, is to get.
 fn path_of_staged(path: &str) -> Option<String> {
     let written = path_of_temporary(path);
-    let path = written.as_deref().unwrap_or(path);
+    path_of_hidden(written.as_deref().unwrap_or(path), STAGED)
+}
+
+/// The path beside which this is a hidden name.
+fn path_of_hidden(path: &str, end: &str) -> Option<String> {
     let (folder, name) = path.rsplit_once('/').map_or((None, path), |(folder, name)| (Some(folder), name));
-    let name = name.strip_prefix('.')?.strip_suffix(STAGED)?;
+    let name = name.strip_prefix('.')?.strip_suffix(end)?;
     Some(folder.map_or_else(|| name.to_owned(), |folder| format!("{folder}/{name}")))
 }
 

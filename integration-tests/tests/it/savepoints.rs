@@ -443,6 +443,7 @@ async fn g52_stops_at_once_make_one_savepoint() -> anyhow::Result<()> {
     paths.dedup();
     assert_eq!(paths.len(), 1, "{paths:?}");
     assert_eq!(std::fs::read_dir(cluster.path("savepoints"))?.count(), 1);
-    assert_eq!(leftovers(&out)?, Vec::<String>::new());
+    // Whoever goes on from there asks which files were published.
+    assert!(leftovers(&out)?.iter().all(|name| name.ends_with(".published")), "{:?}", leftovers(&out)?);
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use levada_common::ids::CheckpointId;
 use levada_common::storage::durable::sync_dir;
 
 use super::part::Part;
@@ -19,6 +20,8 @@ pub(super) type SyncFile = Arc<dyn Fn(&File) -> io::Result<()> + Send + Sync>;
 #[derive(Clone)]
 pub(super) struct Closed {
     pub part: Part,
+    /// The newest checkpoint whose snapshot has it.
+    pub last: CheckpointId,
     disk: Arc<Disk>,
 }
 
@@ -32,12 +35,14 @@ struct Disk {
 impl Closed {
     /// A file that was just written.
     pub fn new(part: Part, file: File) -> Self {
-        Self { part, disk: Arc::new(Disk { file: Mutex::new(Some(file)), synced: OnceLock::new() }) }
+        let last = part.checkpoint;
+        Self { part, last, disk: Arc::new(Disk { file: Mutex::new(Some(file)), synced: OnceLock::new() }) }
     }
 
-    /// A file out of a snapshot: it was synced before that was acknowledged.
-    pub fn restored(part: Part) -> Self {
-        Self { part, disk: Arc::new(Disk { file: Mutex::new(None), synced: OnceLock::from(Ok(())) }) }
+    /// A file out of the snapshot of this checkpoint: it was synced before that was acknowledged.
+    pub fn restored(part: Part, checkpoint: Option<CheckpointId>) -> Self {
+        let last = checkpoint.unwrap_or(part.checkpoint);
+        Self { part, last, disk: Arc::new(Disk { file: Mutex::new(None), synced: OnceLock::from(Ok(())) }) }
     }
 
     /// Whether it is not known to last.

@@ -5,10 +5,11 @@
 //! | `.part-<job>-<node>-<epoch>-<attempt>-<subtask>.inprogress` | being written |
 //! | `.part-<job>-<node>-<epoch>-<attempt>-<subtask>-<checkpoint>.prepared` | closed by a checkpoint that may not be complete |
 //! | `part-<job>-<node>-<checkpoint>-<subtask>.ndjson` | final: the checkpoint that covers it is complete |
+//! | `.part-<job>-<node>-<epoch>-<attempt>-<subtask>-<checkpoint>.published` | empty: that file has got its final name |
 //!
-//! Readers take files whose names do not begin with a dot: those never change. A reader that takes files away leaves those of
-//! the two newest checkpoints, since a restored job looks for them. `<node>` is a hash of the node's name, `<job>` the job's id, in
-//! final names its last eight digits (the first ones are the time).
+//! Readers take files whose names do not begin with a dot: those never change, and may be taken away. The empty file says so to a
+//! restore that looks for one in vain; it goes with the first checkpoint that is complete without that file in its snapshot.
+//! `<node>` is a hash of the node's name, `<job>` the job's id, in final names its last eight digits (the first ones are the time).
 
 use std::fs;
 use std::io;
@@ -19,6 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::durable::{failed, remove};
 use crate::error::ConnectorError;
+
+/// Ends of hidden names.
+const PREPARED: &str = ".prepared";
+const PUBLISHED: &str = ".published";
 
 /// Names of the files of one subtask of one attempt.
 pub(super) struct Names {
@@ -69,27 +74,34 @@ impl Names {
         Part {
             checkpoint,
             folder: self.folder.clone(),
-            hidden: format!("{}-{:010}.prepared", self.stem(), checkpoint.0),
+            hidden: format!("{}-{:010}{PREPARED}", self.stem(), checkpoint.0),
             name: format!("{}{:010}-{}.ndjson", self.visible, checkpoint.0, self.subtask),
         }
     }
 
     /// Removes what older attempts of this subtask (and of those beyond the parallelism that fall to it) left: files that were
     /// never closed, and files closed by checkpoints after the one that is restored. Those of earlier checkpoints are in
-    /// somebody's snapshot.
-    pub fn remove_leftovers(&self, parallelism: u32, restored_from: Option<CheckpointId>) -> Result<(), ConnectorError> {
+    /// somebody's snapshot; so may files be that were published, of which it answers the notes.
+    pub fn remove_leftovers(
+        &self,
+        parallelism: u32,
+        restored_from: Option<CheckpointId>,
+    ) -> Result<Vec<PathBuf>, ConnectorError> {
         let folder = &self.folder;
+        let mut notes = Vec::new();
         for file in fs::read_dir(folder).map_err(|source| failed("list", folder, source))? {
             let name = file.map_err(|source| failed("list", folder, source))?.file_name();
             let Some(leftover) = name.to_str().and_then(|name| self.parse_hidden(name)) else { continue };
             let is_mine = leftover.subtask % parallelism.max(1) == self.subtask;
             let is_older = leftover.attempt < self.attempt;
             let is_lost = leftover.checkpoint.is_none_or(|checkpoint| restored_from.is_none_or(|restored| checkpoint > restored));
-            if is_mine && is_older && is_lost {
-                remove(&folder.join(&name))?;
+            match is_mine && is_older {
+                true if is_lost => remove(&folder.join(&name))?,
+                true if leftover.is_note => notes.push(folder.join(&name)),
+                _ => {}
             }
         }
-        Ok(())
+        Ok(notes)
     }
 
     fn stem(&self) -> String {
@@ -102,12 +114,13 @@ impl Names {
         let mut next = || numbers.next()?.ok();
         let attempt = (next()?, u32::try_from(next()?).ok()?);
         let subtask = u32::try_from(next()?).ok()?;
-        let checkpoint = match kind {
-            "inprogress" => None,
-            "prepared" => Some(CheckpointId(next()?)),
+        let (checkpoint, is_note) = match kind {
+            "inprogress" => (None, false),
+            "prepared" => (Some(CheckpointId(next()?)), false),
+            "published" => (Some(CheckpointId(next()?)), true),
             _ => return None,
         };
-        Some(Hidden { attempt, subtask, checkpoint })
+        Some(Hidden { attempt, subtask, checkpoint, is_note })
     }
 }
 
@@ -116,6 +129,8 @@ struct Hidden {
     attempt: (u64, u32),
     subtask: u32,
     checkpoint: Option<CheckpointId>,
+    /// Whether it says that a file was published.
+    is_note: bool,
 }
 
 impl Part {
@@ -139,17 +154,32 @@ impl Part {
         self.folder.join(&self.hidden)
     }
 
-    /// Gives it its final name; nothing is to do where it has that. The folder is synced by the caller.
+    /// The empty file that says that it was published.
+    pub fn note_path(&self) -> PathBuf {
+        self.folder.join(format!("{}{PUBLISHED}", self.hidden.strip_suffix(PREPARED).unwrap_or(&self.hidden)))
+    }
+
+    /// Gives it its final name, and notes that; nothing is to do where it has that, or had it before a reader took it away. The
+    /// folder is synced by the caller.
     pub fn publish(&self) -> Result<(), ConnectorError> {
-        let (temporary, path) = (self.hidden_path(), self.folder.join(&self.name));
+        let (temporary, path, note) = (self.hidden_path(), self.folder.join(&self.name), self.note_path());
+        let missing = || ConnectorError::MissingPart { temporary: temporary.clone(), path: path.clone() };
         // An older attempt that has not been told of its end may publish the same file at the same time.
-        if path.exists() {
-            return if temporary.exists() { Err(ConnectorError::NameTaken { temporary, path }) } else { Ok(()) };
+        let (is_shown, is_hidden) = (path.exists(), temporary.exists());
+        match (is_shown, is_hidden) {
+            (true, true) => return Err(ConnectorError::NameTaken { temporary, path }),
+            (false, false) if !note.exists() => return Err(missing()),
+            (false, false) => return Ok(()),
+            // Noted first: whoever finds neither name then knows why.
+            (_, _) => fs::File::create(&note).map_err(|source| failed("create", &note, source))?,
+        };
+        if is_shown {
+            return Ok(());
         }
         match fs::rename(&temporary, &path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => match path.exists() {
                 true => Ok(()),
-                false => Err(ConnectorError::MissingPart { temporary, path }),
+                false => remove(&note).and(Err(missing())),
             },
             result => result.map_err(|source| failed("publish", &temporary, source)),
         }

@@ -40,6 +40,8 @@ pub struct FileSink {
     open: Option<(PathBuf, File)>,
     /// Files that are closed and not published.
     prepared: Vec<Closed>,
+    /// What says that files were published, and the newest checkpoint whose snapshot has the file.
+    notes: Vec<(PathBuf, CheckpointId)>,
     sync: SyncFile,
 }
 
@@ -63,6 +65,7 @@ impl FileSink {
             names: None,
             open: None,
             prepared: Vec::new(),
+            notes: Vec::new(),
             sync,
         }
     }
@@ -79,10 +82,13 @@ impl FileSink {
         File::create_new(&probe).map_err(|source| failed("create", &probe, source))?;
         remove(&probe)?;
         for entry in restored {
-            self.prepared.extend(run::parse(entry)?.into_iter().map(Closed::restored));
+            let parts = run::parse(entry)?.into_iter();
+            self.prepared.extend(parts.map(|part| Closed::restored(part, context.restored_from)));
         }
         self.publish(CheckpointId(u64::MAX))?;
-        names.remove_leftovers(context.parallelism, context.restored_from)?;
+        let notes = names.remove_leftovers(context.parallelism, context.restored_from)?;
+        let restored_from = context.restored_from.unwrap_or(CheckpointId(0));
+        self.notes.extend(notes.into_iter().map(|note| (note, restored_from)));
         self.names = Some(names);
         Ok(())
     }
@@ -95,7 +101,20 @@ impl FileSink {
         let mut folders: Vec<&PathBuf> = due.iter().map(|closed| &closed.part.folder).collect();
         folders.dedup();
         due.iter().try_for_each(|closed| closed.part.publish())?;
-        folders.into_iter().try_for_each(|folder| sync_folder(folder))
+        folders.into_iter().try_for_each(|folder| sync_folder(folder))?;
+        self.notes.extend(due.iter().map(|closed| (closed.part.note_path(), closed.last)));
+        Ok(())
+    }
+
+    /// Removes what says of files that they were published, where no checkpoint before this one is restored any more; all of it
+    /// where there is none.
+    fn forget(&mut self, complete: Option<CheckpointId>) {
+        let is_over = |last: CheckpointId| complete.is_none_or(|complete| last < complete);
+        for (note, _) in self.notes.extract_if(.., |(_, last)| is_over(*last)) {
+            if let Err(error) = remove(&note) {
+                tracing::warn!(node = %self.uid, "{error}: it is empty, and stays behind");
+            }
+        }
     }
 
     /// Says that rows were lost on their way to the disk: the task is to write them again.
@@ -150,6 +169,7 @@ impl Sink for FileSink {
         if self.prepared.is_empty() {
             return Ok(Prepared::default());
         }
+        self.prepared.iter_mut().for_each(|closed| closed.last = checkpoint);
         let parts: Vec<Part> = self.prepared.iter().map(|closed| closed.part.clone()).collect();
         let entries = run::entries(&parts);
         // Files of checkpoints that were given up are in this one too: theirs may never have become durable.
@@ -160,14 +180,23 @@ impl Sink for FileSink {
     }
 
     fn commit(&mut self, checkpoint: CheckpointId) -> Result<(), EngineError> {
-        if self.prepared.is_empty() {
-            return Ok(());
-        }
-        self.publish(checkpoint).and_then(|()| self.check()).map_err(|error| self.failed(error))
+        self.publish(checkpoint).and_then(|()| self.check()).map_err(|error| self.failed(error))?;
+        self.forget(Some(checkpoint));
+        Ok(())
     }
 
     fn abort(&mut self, _checkpoint: CheckpointId) -> Result<(), EngineError> {
         self.check().map_err(|error| self.failed(error))
+    }
+
+    fn close(&mut self) -> Result<(), EngineError> {
+        self.forget(None);
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), EngineError> {
+        // Whoever goes on from the savepoint asks for the files.
+        Ok(())
     }
 
     fn discard(&mut self) {
@@ -181,103 +210,4 @@ impl Sink for FileSink {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io;
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use arrow::array::Int64Array;
-    use levada_common::fault::{Fault, Faulty, Retry};
-    use levada_common::types::{Column, LogicalType, StreamSchema};
-
-    use super::*;
-    use crate::testing::{sink_context, sink_spec};
-
-    /// An open sink, and the folder that it writes into.
-    fn open(folder: &std::path::Path, sync: SyncFile) -> FileSink {
-        let schema = StreamSchema::append(vec![Column::new("id", LogicalType::Int64, false)]);
-        let spec = sink_spec("out", "file", "{}", schema);
-        let mut sink = FileSink::new(&spec, folder.to_path_buf(), sync);
-        sink.open(sink_context(&spec, 0, 1, 1, None), vec![]).expect("opens");
-        sink
-    }
-
-    fn write(sink: &mut FileSink) {
-        let schema = StreamSchema::append(vec![Column::new("id", LogicalType::Int64, false)]).to_arrow();
-        let batch = RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from(vec![1]))]).expect("a batch");
-        sink.write(&batch).expect("written");
-    }
-
-    fn durable(prepared: Prepared) -> Result<(), EngineError> {
-        prepared.durable.expect("there is a file")()
-    }
-
-    /// A disk that refuses the first sync, as EIO is told, and takes all others.
-    fn refuses_once() -> SyncFile {
-        let refusals = Mutex::new(1);
-        Arc::new(move |_| {
-            let mut left = refusals.lock().expect("nobody panics with it");
-            let refused = *left > 0;
-            *left = 0;
-            if refused { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
-        })
-    }
-
-    #[test]
-    fn a_file_that_could_not_be_synced_is_written_again_and_never_published() {
-        for via_abort in [true, false] {
-            let dir = tempfile::tempdir().expect("a folder");
-            let mut sink = open(dir.path(), refuses_once());
-            write(&mut sink);
-            let first = sink.prepare(CheckpointId(1)).expect("prepared");
-            write(&mut sink);
-            let second = sink.prepare(CheckpointId(2)).expect("what became of the first one is not known");
-            assert!(durable(first).expect_err("the disk refuses").to_string().contains("os error 5"));
-            durable(second).expect_err("the rows of the first checkpoint are in the second too");
-            let failed = match via_abort {
-                true => sink.abort(CheckpointId(1)),
-                false => sink.prepare(CheckpointId(3)).map(drop),
-            };
-            let error = failed.expect_err("rows were lost, whatever a later sync says");
-            let text = error.to_string();
-            assert!(text.contains(".prepared") && text.contains("os error 5") && text.contains("written again"), "{text}");
-            assert_eq!((error.fault(), error.retry()), (Fault::External, Retry::Backoff));
-        }
-    }
-
-    /// What was complete before is not held back by what was lost after.
-    #[test]
-    fn files_before_one_that_was_lost_are_published() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let mut sink = open(dir.path(), Arc::new(|_| Ok(())));
-        write(&mut sink);
-        durable(sink.prepare(CheckpointId(1)).expect("prepared")).expect("synced");
-        sink.sync = refuses_once();
-        write(&mut sink);
-        durable(sink.prepare(CheckpointId(2)).expect("prepared")).expect_err("the disk refuses");
-        sink.commit(CheckpointId(1)).expect_err("rows were lost");
-        let entries = fs::read_dir(dir.path()).expect("listed").map(|entry| entry.expect("listed").file_name());
-        let visible = entries.filter(|name| !name.to_string_lossy().starts_with('.'));
-        assert_eq!(visible.count(), 1);
-    }
-
-    /// Files that have become durable are not written to disk again with each later one.
-    #[test]
-    fn a_file_becomes_durable_once() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let syncs = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&syncs);
-        let mut sink = open(
-            dir.path(),
-            Arc::new(move |file| {
-                counter.fetch_add(1, Ordering::Relaxed);
-                file.sync_all()
-            }),
-        );
-        for checkpoint in 1..=3 {
-            write(&mut sink);
-            durable(sink.prepare(CheckpointId(checkpoint)).expect("prepared")).expect("synced");
-        }
-        assert_eq!(syncs.load(Ordering::Relaxed), 3);
-    }
-}
+mod tests;

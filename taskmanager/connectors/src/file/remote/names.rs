@@ -36,10 +36,21 @@ impl Names {
     /// Whether something staged under this name was lost by an older attempt: of this subtask, or of one beyond the parallelism
     /// that falls to it; and begun after the checkpoint that is restored. What was begun before is in somebody's snapshot.
     pub fn is_leftover(&self, name: &str, restored_from: Option<CheckpointId>) -> bool {
-        let Some([after, subtask, epoch, attempt, _]) = self.parse(name) else { return false };
+        let Some(after) = self.after(name) else { return false };
+        restored_from.is_none_or(|restored| after >= restored)
+    }
+
+    /// Whether a file of this name is one of an older attempt, as above.
+    pub fn is_older(&self, name: &str) -> bool {
+        self.after(name).is_some()
+    }
+
+    /// The checkpoint after which such a file was begun.
+    fn after(&self, name: &str) -> Option<CheckpointId> {
+        let [after, subtask, epoch, attempt, _] = self.parse(name)?;
         let is_mine = subtask % u64::from(self.parallelism) == u64::from(self.subtask);
         let is_older = (epoch, attempt) < (self.attempt.0, u64::from(self.attempt.1));
-        is_mine && is_older && restored_from.is_none_or(|restored| after >= restored.0)
+        (is_mine && is_older).then_some(CheckpointId(after))
     }
 
     fn parse(&self, name: &str) -> Option<[u64; 5]> {

@@ -26,6 +26,8 @@ pub(super) enum Command {
     Publish { up_to: CheckpointId },
     /// Remove what older attempts have left.
     Clean,
+    /// Remove what says that files were published, which no snapshot of this checkpoint or later has; without one all of it.
+    Forget { complete: Option<CheckpointId> },
 }
 
 /// A file that is not published.
@@ -39,6 +41,19 @@ pub(super) struct File {
     pub checkpoint: Option<CheckpointId>,
     /// Set once all of it is stored.
     pub staged: Option<Staged>,
+    /// The newest checkpoint whose snapshot has it.
+    pub last: Option<CheckpointId>,
+}
+
+/// What says that a file was published.
+#[derive(Debug)]
+pub(super) struct Note {
+    /// URI of the file's folder.
+    pub folder: String,
+    /// The file's name in there.
+    pub path: String,
+    /// The newest checkpoint whose snapshot has the file, or may have.
+    pub last: Option<CheckpointId>,
 }
 
 #[derive(Default)]
@@ -49,6 +64,7 @@ struct State {
     /// The background works on a command.
     busy: bool,
     files: BTreeMap<u64, File>,
+    notes: Vec<Note>,
     failure: Option<ConnectorError>,
     /// The newest checkpoint that was given up.
     given_up: Option<CheckpointId>,
@@ -119,6 +135,11 @@ impl Queue {
         !self.lock().files.is_empty()
     }
 
+    /// Whether something says of files that they were published.
+    pub fn has_notes(&self) -> bool {
+        !self.lock().notes.is_empty()
+    }
+
     /// The failure of the background, once.
     pub fn failure(&self) -> Option<ConnectorError> {
         self.lock().failure.take()
@@ -144,8 +165,9 @@ impl Queue {
         let due = |file: &&File| file.checkpoint.is_some_and(|closed_by| closed_by <= checkpoint);
         let given_up = |state: &State| state.given_up.is_some_and(|given_up| given_up >= checkpoint);
         self.wait(within, given_up, |state| state.files.values().filter(due).all(|file| file.staged.is_some()))?;
-        let state = self.lock();
-        let parts = state.files.values().filter(due).filter_map(|file| {
+        let mut state = self.lock();
+        let parts = state.files.values_mut().filter(|file| due(&&**file)).filter_map(|file| {
+            file.last = file.last.max(Some(checkpoint));
             Some(RemotePart { checkpoint: file.checkpoint?, folder: file.folder.clone(), staged: file.staged.clone()? })
         });
         Ok(parts.collect())
@@ -246,8 +268,22 @@ impl Queue {
         state.files.iter().filter(|(_, file)| due(file)).map(|(number, file)| (*number, file.clone())).collect()
     }
 
-    /// A file is published.
+    /// Knows what says of a file of an older attempt that it was published.
+    pub fn add_note(&self, note: Note) {
+        self.lock().notes.push(note);
+    }
+
+    /// A file is published, and that is noted.
     pub fn published(&self, number: u64) {
-        self.lock().files.remove(&number);
+        let mut state = self.lock();
+        if let Some(File { folder, path, last, .. }) = state.files.remove(&number) {
+            state.notes.push(Note { folder, path, last });
+        }
+    }
+
+    /// Takes what says of files that they were published which are in no snapshot of this checkpoint or later.
+    pub fn to_forget(&self, complete: Option<CheckpointId>) -> Vec<Note> {
+        let is_over = |note: &mut Note| complete.is_none_or(|complete| note.last < Some(complete));
+        self.lock().notes.extract_if(.., is_over).collect()
     }
 }

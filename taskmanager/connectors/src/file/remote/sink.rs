@@ -64,7 +64,8 @@ impl RemoteSink {
         let mut next_file = 0;
         for entry in restored {
             let RemotePart { checkpoint, folder, staged } = RemotePart::parse(entry)?;
-            let file = File { folder, path: staged.path.clone(), checkpoint: Some(checkpoint), staged: Some(staged) };
+            let (path, last) = (staged.path.clone(), context.restored_from);
+            let file = File { folder, path, checkpoint: Some(checkpoint), staged: Some(staged), last };
             queue.add_file(next_file, file);
             next_file += 1;
         }
@@ -112,7 +113,7 @@ impl RemoteSink {
             let number = running.next_file;
             running.next_file += 1;
             let path = running.names.file(running.after, number);
-            running.queue.add_file(number, File { folder, path, checkpoint: None, staged: None });
+            running.queue.add_file(number, File { folder, path, checkpoint: None, staged: None, last: None });
             (number, 0)
         });
         running.open = Some((file, parts + 1));
@@ -176,6 +177,9 @@ impl Sink for RemoteSink {
         if queue.has_files() {
             queue.push(Command::Publish { up_to: checkpoint });
         }
+        if queue.has_notes() {
+            queue.push(Command::Forget { complete: Some(checkpoint) });
+        }
         Ok(())
     }
 
@@ -185,6 +189,11 @@ impl Sink for RemoteSink {
     }
 
     fn close(&mut self) -> Result<(), EngineError> {
+        self.running().queue.push(Command::Forget { complete: None });
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Result<(), EngineError> {
         let done = self.running().queue.done(CLOSE_TIMEOUT);
         self.look()?;
         done.map_err(|unfinished| not_stored(&unfinished, self.folder.clone()).at(&self.uid, "file"))

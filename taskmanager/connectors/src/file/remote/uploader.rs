@@ -11,7 +11,7 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::storage::{Pauses, StagedWriter, Staging, Storage, StorageError};
 
 use super::names::Names;
-use super::queue::{Command, File, Queue};
+use super::queue::{Command, File, Note, Queue};
 use crate::error::ConnectorError;
 
 /// The background of one sink.
@@ -60,6 +60,7 @@ impl Uploader {
             Command::Close { file } => self.close(file).await,
             Command::Publish { up_to } => self.publish(up_to).await,
             Command::Clean => self.clean().await,
+            Command::Forget { complete } => self.forget(complete).await,
         }
     }
 
@@ -96,30 +97,48 @@ impl Uploader {
         for (number, File { folder, path, staged, .. }) in self.queue.to_publish(up_to) {
             let (staging, staged) = (self.staging(&folder)?, staged.expect("only stored files are published"));
             let shown = format!("{}/{path}", folder.trim_end_matches('/'));
-            until_it_works(&self.uid, || staging.publish(&staged)).await.map_err(|source| match source {
-                StorageError::NotFound { .. } => ConnectorError::MissingUpload { path: shown },
-                source => ConnectorError::Storage { source },
-            })?;
+            match until_it_works(&self.uid, || staging.publish(&staged)).await {
+                Ok(()) => note(&self.uid, &staging, &path).await,
+                // A reader has taken it away.
+                Err(StorageError::NotFound { .. }) if is_noted(&self.uid, &staging, &path).await? => {}
+                Err(StorageError::NotFound { .. }) => return Err(ConnectorError::MissingUpload { path: shown }),
+                Err(source) => return Err(ConnectorError::Storage { source }),
+            }
             self.queue.published(number);
         }
         Ok(())
     }
 
-    /// Lists and removes; who may not list uploads is told once, and goes on.
+    /// Removes what says of files that they were published, as far as it can be.
+    async fn forget(&mut self, complete: Option<CheckpointId>) -> Result<(), ConnectorError> {
+        for Note { folder, path, .. } in self.queue.to_forget(complete) {
+            let staging = self.staging(&folder)?;
+            if let Err(error) = until_it_works(&self.uid, || staging.forget(&path)).await {
+                tracing::warn!(node = %self.uid, "{error}: it is empty, and stays behind");
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists and removes; who may not list is told once, and goes on.
     async fn clean(&mut self) -> Result<(), ConnectorError> {
         let staging = self.staging(&self.folder.clone())?;
-        let listed = until_it_works(&self.uid, || staging.leftovers("", self.names.of_node())).await;
-        let leftovers = match listed {
-            Ok(leftovers) => leftovers,
-            Err(error) => {
-                tracing::warn!(node = %self.uid, "what older attempts left cannot be removed: {error}");
-                return Ok(());
-            }
-        };
+        let leftovers = until_it_works(&self.uid, || staging.leftovers("", self.names.of_node())).await;
+        let leftovers = leftovers.unwrap_or_else(|error| {
+            tracing::warn!(node = %self.uid, "what older attempts left cannot be removed: {error}");
+            Vec::new()
+        });
         for leftover in leftovers.iter().filter(|leftover| self.names.is_leftover(&leftover.path, self.restored_from)) {
             if let Err(error) = until_it_works(&self.uid, || staging.remove(leftover)).await {
                 tracing::warn!(node = %self.uid, "what an older attempt left cannot be removed: {error}");
             }
+        }
+        // Files of the snapshot that is restored are among them: they are asked for until the next one is complete.
+        match until_it_works(&self.uid, || staging.notes("", self.names.of_node())).await {
+            Ok(paths) => paths.into_iter().filter(|path| self.names.is_older(path)).for_each(|path| {
+                self.queue.add_note(Note { folder: self.folder.clone(), path, last: self.restored_from });
+            }),
+            Err(error) => tracing::warn!(node = %self.uid, "what older attempts noted stays behind: {error}"),
         }
         Ok(())
     }
@@ -140,6 +159,17 @@ impl Uploader {
 
 fn passes(error: &StorageError) -> bool {
     error.retry() != Retry::Never
+}
+
+/// Notes that a file was published: a reader may take it away before a restore asks for it. No row depends on it.
+async fn note(uid: &Uid, staging: &Staging, path: &str) {
+    if let Err(error) = until_it_works(uid, || staging.note(path)).await {
+        tracing::warn!(node = %uid, path, "{error}: a reader must not take this file away before the next checkpoint is complete");
+    }
+}
+
+async fn is_noted(uid: &Uid, staging: &Staging, path: &str) -> Result<bool, ConnectorError> {
+    until_it_works(uid, || staging.is_noted(path)).await.map_err(|source| ConnectorError::Storage { source })
 }
 
 /// Tries until it works, or fails for good.
@@ -200,7 +230,7 @@ mod tests {
     }
 
     fn file(path: &str, checkpoint: Option<u64>, staged: Option<Staged>) -> File {
-        File { folder: "memory".into(), path: path.into(), checkpoint: checkpoint.map(CheckpointId), staged }
+        File { folder: "memory".into(), path: path.into(), checkpoint: checkpoint.map(CheckpointId), staged, last: None }
     }
 
     impl Rig {
@@ -247,7 +277,7 @@ mod tests {
         );
         rig.queue.push(Command::Publish { up_to: CheckpointId(1) });
         assert!(rig.done().await.is_ok());
-        assert_eq!(rig.shown().await, [".b.staged", "a"]);
+        assert_eq!(rig.shown().await, [".a.published", ".b.staged", "a"]);
         assert_eq!(rig.storage.get("a").await.expect("shown"), "xy");
         assert_eq!(rig.stored(2).await.map(|parts| parts.len()).unwrap_or_default(), 1);
         assert_eq!(rig.queue.queued_bytes(), 0);
@@ -280,7 +310,7 @@ mod tests {
         second.queue.push(Command::Publish { up_to: CheckpointId(u64::MAX) });
         second.queue.push(Command::Clean);
         assert!(second.done().await.is_ok());
-        assert_eq!(second.shown().await, [kept]);
+        assert_eq!(second.shown().await, [format!(".{kept}.published"), kept]);
         assert!(!second.queue.has_files());
     }
 
@@ -293,5 +323,58 @@ mod tests {
         let error = rig.queue.failure().expect("it is told");
         assert!(error.to_string().contains("\"memory/a\"") && error.to_string().contains("may be lost"), "{error}");
         assert_eq!(error.retry(), Retry::Never);
+    }
+
+    #[tokio::test]
+    async fn a_reader_may_take_published_files_away() {
+        let storage = Storage::in_memory();
+        let first = start(&storage, 1, None);
+        for (number, path) in [(0, "a"), (1, "b")] {
+            first.write(number, path, &["x"]);
+            first.close(number, number + 1);
+        }
+        // The barrier of the second checkpoint comes before the first one is told complete: both files are in its snapshot.
+        let Ok(parts) = first.stored(2).await else { panic!("stored") };
+        for checkpoint in 1..3 {
+            first.queue.push(Command::Publish { up_to: CheckpointId(checkpoint) });
+            first.queue.push(Command::Forget { complete: Some(CheckpointId(checkpoint)) });
+        }
+        assert!(first.done().await.is_ok());
+        for path in ["a", "b"] {
+            storage.delete(path).await.expect("taken away");
+        }
+        first.queue.stop();
+        first.background.await.expect("it ends with its task");
+
+        let second = start(&storage, 2, Some(CheckpointId(2)));
+        for (number, part) in (0..).zip(&parts) {
+            let file = file(&part.staged.path, Some(part.checkpoint.0), Some(part.staged.clone()));
+            second.queue.add_file(number, File { last: Some(CheckpointId(2)), ..file });
+        }
+        second.queue.push(Command::Publish { up_to: CheckpointId(u64::MAX) });
+        second.queue.push(Command::Forget { complete: Some(CheckpointId(2)) });
+        assert!(second.done().await.is_ok(), "{:?}", second.queue.failure());
+        assert_eq!(second.shown().await, [".a.published", ".b.published"]);
+        second.queue.push(Command::Forget { complete: Some(CheckpointId(3)) });
+        assert!(second.done().await.is_ok());
+        assert_eq!(second.shown().await, Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn what_a_lost_attempt_noted_goes_with_the_next_checkpoint() {
+        let storage = Storage::in_memory();
+        let staging = storage.staging().expect("memory stages");
+        let (older, newer) = (names(1).file(CheckpointId(0), 0), names(2).file(CheckpointId(0), 0));
+        for path in [older.as_str(), &newer, "part-x"] {
+            staging.note(path).await.expect("noted");
+        }
+        let second = start(&storage, 2, Some(CheckpointId(2)));
+        for complete in [2, 3] {
+            assert_eq!(second.shown().await.len(), 3, "before checkpoint {complete}");
+            second.queue.push(Command::Clean);
+            second.queue.push(Command::Forget { complete: Some(CheckpointId(complete)) });
+            assert!(second.done().await.is_ok());
+        }
+        assert_eq!(second.shown().await, [format!(".{newer}.published"), ".part-x.published".into()]);
     }
 }
