@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type};
 use arrow::error::ArrowError;
@@ -34,7 +34,8 @@ impl Expression for ColumnReference {
 /// An expression that is computed.
 pub(super) struct Computed {
     physical: Arc<dyn PhysicalExpr>,
-    cast: Option<DataType>,
+    target: DataType,
+    is_cast: bool,
     digits_may_overflow: bool,
 }
 
@@ -42,16 +43,20 @@ impl Computed {
     /// `physical` gives `given`, the result is to have `target`.
     pub(super) fn new(physical: Arc<dyn PhysicalExpr>, given: &DataType, target: DataType) -> Self {
         let digits_may_overflow = matches!(target, DataType::Decimal128(DECIMAL128_MAX_PRECISION, _));
-        Self { physical, cast: (*given != target).then_some(target), digits_may_overflow }
+        Self { physical, is_cast: *given != target, target, digits_may_overflow }
     }
 }
 
 impl Expression for Computed {
     fn evaluate(&self, batch: &RecordBatch) -> Result<ArrayRef, String> {
+        // What is the same for every row (`1 / 0`) would fail over no rows, too.
+        if batch.num_rows() == 0 {
+            return Ok(new_empty_array(&self.target));
+        }
         let value = self.physical.evaluate(batch).map_err(reason)?;
         let mut array = value.into_array(batch.num_rows()).map_err(reason)?;
-        if let Some(target) = &self.cast {
-            array = checked_cast(&array, target)?;
+        if self.is_cast {
+            array = checked_cast(&array, &self.target)?;
         }
         // 128 bits hold a little more than the 38 digits that the type promises.
         if self.digits_may_overflow {

@@ -1,5 +1,7 @@
 //! What expressions mean: types, nulls, overflow, names, limits.
 
+mod guards;
+
 use std::sync::Arc;
 
 use arrow::array::{Array, TimestampMillisecondArray, UInt64Array};

@@ -18,7 +18,8 @@ use crate::aggregate::LibraryAggregate;
 pub trait Expression: Send + Sync {
     /// Evaluates over every row.
     ///
-    /// Errors: the reason as text, where any row of the batch cannot be computed (an overflow, a cast, a division by zero).
+    /// Errors: the reason as text, where any row of the batch cannot be computed (an overflow, a cast, a division by zero), perhaps
+    /// only beside the others; never over no rows.
     fn evaluate(&self, batch: &RecordBatch) -> Result<ArrayRef, String>;
 }
 

@@ -1,11 +1,13 @@
 //! Rows that cannot be computed: found by halving the batch, then dropped and counted, or the end of the task.
 //!
+//! A row is bad where it cannot be computed by itself: beside others what guards it may not hold (`n <> 0 and 10 / n > 1` is computed
+//! of whole columns), so what parts of a failed batch come to is put together, never computed of all of its good rows again.
 //! Invariant: each bad row is counted once, however many expressions fail on it; the other rows keep their order.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray};
-use arrow::compute::filter_record_batch;
+use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::compute::{concat, filter_record_batch};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -100,18 +102,31 @@ impl BadRecords {
 
     /// The same, and which rows are among the good ones, where some are not.
     pub(crate) fn evaluate_marked(&self, batch: RecordBatch, expressions: &[Arc<dyn Expression>]) -> Result<Marked, EngineError> {
-        match evaluate_all(&batch, expressions) {
-            Ok(columns) => Ok(Marked { rows: batch, columns, good: None }),
-            Err(reason) => {
-                let mut good = vec![true; batch.num_rows()];
-                self.halve(&batch, 0..batch.num_rows(), reason, expressions, &mut good)?;
-                let batch = self.keep(&batch, good.clone())?;
-                let columns = evaluate_all(&batch, expressions).map_err(|reason| {
-                    self.broken(format!("an expression fails on rows that it could compute one by one: {reason}"))
-                })?;
-                Ok(Marked { rows: batch, columns, good: Some(good) })
+        let reason = match evaluate_all(&batch, expressions) {
+            Ok(columns) => return Ok(Marked { rows: batch, columns, good: None }),
+            Err(reason) if batch.num_rows() == 0 => {
+                return Err(self.broken(format!("an expression fails on no rows: {reason}")));
             }
+            Err(reason) => reason,
+        };
+        let mut found = Found { good: vec![true; batch.num_rows()], parts: Vec::new() };
+        self.halve(&batch, 0..batch.num_rows(), reason, expressions, &mut found)?;
+        let Found { good, parts } = found;
+        if parts.is_empty() {
+            // The columns of no rows.
+            let nothing = self.evaluate_marked(batch.slice(0, 0), expressions)?;
+            return Ok(Marked { good: Some(good), ..nothing });
         }
+        let column = |at: usize| {
+            let parts: Vec<&dyn Array> = parts.iter().map(|columns| columns[at].as_ref()).collect();
+            concat(&parts).map_err(|error| self.kernel(error))
+        };
+        let columns = (0..expressions.len()).map(column).collect::<Result<_, _>>()?;
+        if good.iter().all(|good| *good) {
+            return Ok(Marked { rows: batch, columns, good: None });
+        }
+        let rows = self.keep(&batch, good.clone())?;
+        Ok(Marked { rows, columns, good: Some(good) })
     }
 
     /// The rows of `batch` that are marked.
@@ -129,30 +144,36 @@ impl BadRecords {
         EngineError::Invariant { uid: self.uid.clone(), message: format!("{}: {message}", self.clause) }
     }
 
-    /// Finds the bad ones among `rows`, of which at least one is bad for `reason`, the first one first.
+    /// Finds the bad ones among `rows`, which fail together for `reason`, the first one first, and computes the others.
     fn halve(
         &self,
         batch: &RecordBatch,
         rows: std::ops::Range<usize>,
         reason: String,
         expressions: &[Arc<dyn Expression>],
-        good: &mut [bool],
+        found: &mut Found,
     ) -> Result<(), EngineError> {
-        if rows.len() <= 1 {
-            if let Some(row) = rows.into_iter().next() {
-                good[row] = false;
-                return self.report(batch, row, &reason);
-            }
-            return Err(self.broken(format!("an expression fails on no rows: {reason}")));
+        if rows.len() == 1 {
+            found.good[rows.start] = false;
+            return self.report(batch, rows.start, &reason);
         }
         let middle = rows.start + rows.len() / 2;
         for half in [rows.start..middle, middle..rows.end] {
-            if let Err(reason) = evaluate_all(&batch.slice(half.start, half.len()), expressions) {
-                self.halve(batch, half, reason, expressions, good)?;
+            match evaluate_all(&batch.slice(half.start, half.len()), expressions) {
+                Ok(columns) => found.parts.push(columns),
+                Err(reason) => self.halve(batch, half, reason, expressions, found)?,
             }
         }
         Ok(())
     }
+}
+
+/// What halving a batch has found.
+struct Found {
+    /// Of each row: whether it could be computed.
+    good: Vec<bool>,
+    /// The columns of stretches of good rows, in their order.
+    parts: Vec<Vec<ArrayRef>>,
 }
 
 fn evaluate_all(batch: &RecordBatch, expressions: &[Arc<dyn Expression>]) -> Result<Vec<ArrayRef>, String> {
