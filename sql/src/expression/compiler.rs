@@ -22,6 +22,7 @@ use levada_engine::aggregate::LibraryAggregate;
 use levada_engine::expr::{Expression, ExpressionCompiler};
 
 use super::checked::{check_arithmetic, is_checked};
+use super::coerce::coerce;
 use super::division::divide_by_constants;
 use super::evaluate::{ColumnReference, Computed};
 use super::functions::Functions;
@@ -132,7 +133,7 @@ impl Compiler {
         let config = Arc::new(ConfigOptions::default());
         let context = SimplifyContext::builder().with_schema(Arc::clone(&schema)).with_config_options(config).build();
         let simplifier = ExprSimplifier::new(context);
-        let expr = simplifier.coerce(expr, &schema).map_err(reason)?;
+        let expr = coerce(expr, &schema).map_err(reason)?;
         let nullable = may_be_null(&expr, &schema);
         let expr = check_arithmetic(expr, &schema).map_err(reason)?;
         let expr = simplifier.simplify(expr).map_err(reason)?;

@@ -1,9 +1,10 @@
 //! Expressions: SQL text over a stream's columns, typed at submission and evaluated batch by batch.
 //!
-//! The way of a text: `parse` (limits, names, what is refused) -> `compiler` (DataFusion's planning, coercion,
-//! simplification) with `functions` (what may be called) and `checked` (arithmetic that never wraps) -> `evaluate`.
+//! The way of a text: `parse` (limits, names, what is refused) -> `compiler` (DataFusion's planning and simplification) with
+//! `functions` (what may be called), `coerce` (types of operands) and `checked` (arithmetic that never wraps) -> `evaluate`.
 
 mod checked;
+mod coerce;
 mod compiler;
 mod division;
 mod evaluate;

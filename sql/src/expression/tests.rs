@@ -1,5 +1,6 @@
 //! What expressions mean: types, nulls, overflow, names, limits.
 
+mod floats;
 mod guards;
 
 use std::sync::Arc;
