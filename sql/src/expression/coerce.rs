@@ -2,7 +2,7 @@
 //!
 //! DataFusion makes a FLOAT64 beside a DECIMAL (which a literal with a point is) a DECIMAL(30,15) wherever two values are brought
 //! to one type but for arithmetic: that has no NaN, no infinity, nothing from 10¹⁵ on, and rounds what is small to 0. Here the
-//! DECIMAL becomes a FLOAT64 first.
+//! DECIMAL becomes a FLOAT64 first. Floats that are compared have one zero and one NaN (`normal.rs`).
 
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
@@ -11,6 +11,8 @@ use datafusion_expr::expr::{BinaryExpr, InList, ScalarFunction};
 use datafusion_expr::type_coercion::functions::fields_with_udf;
 use datafusion_expr::{Between, Case, Cast, Expr, ExprSchemable, Operator};
 use datafusion_optimizer::analyzer::type_coercion::TypeCoercionRewriter;
+
+use super::normal::{compares, make_normal};
 
 /// Brings the operands of `expr` to types that fit each other.
 pub(super) fn coerce(expr: Expr, schema: &DFSchema) -> Result<Expr> {
@@ -29,7 +31,11 @@ impl TreeNodeRewriter for Coercion<'_> {
     /// Contract: what is below `expr` was coerced.
     fn f_up(&mut self, mut expr: Expr) -> Result<Transformed<Expr>> {
         self.keep_floats(&mut expr)?;
-        self.library.f_up(expr)
+        let mut expr = self.library.f_up(expr)?.data;
+        for operand in compared(&mut expr) {
+            make_normal(operand, self.schema)?;
+        }
+        Ok(Transformed::yes(expr))
     }
 }
 
@@ -82,6 +88,7 @@ fn compared(expr: &mut Expr) -> Vec<&mut Expr> {
         Expr::Case(Case { expr: Some(expr), when_then_expr, .. }) => {
             std::iter::once(&mut **expr).chain(when_then_expr.iter_mut().map(|(when, _)| &mut **when)).collect()
         }
+        Expr::ScalarFunction(function) if compares(function.name()) => function.args.iter_mut().collect(),
         _ => Vec::new(),
     }
 }
@@ -96,13 +103,14 @@ fn chosen(expr: &mut Expr) -> Vec<&mut Expr> {
     }
 }
 
-fn is_comparison(op: Operator) -> bool {
+/// Whether the operator compares.
+pub(super) fn is_comparison(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
 /// Whether this, or what it is made of, is a float.
-fn has_float(ty: &DataType) -> bool {
+pub(super) fn has_float(ty: &DataType) -> bool {
     ty.is_floating() || parts(ty).iter().any(|part| has_float(part.data_type()))
 }
 

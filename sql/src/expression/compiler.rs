@@ -11,7 +11,7 @@ use datafusion_common::{DFSchema, DataFusionError, ScalarValue};
 use datafusion_expr::execution_props::ExecutionProps;
 use datafusion_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion_expr::simplify::SimplifyContext;
-use datafusion_expr::{BinaryExpr, Case, Expr, ExprSchemable, Operator};
+use datafusion_expr::{BinaryExpr, Case, Expr, ExprSchemable, Operator, ScalarUDF};
 use datafusion_optimizer::simplify_expressions::ExprSimplifier;
 use datafusion_physical_expr::{PhysicalExpr, create_physical_expr, expressions};
 use datafusion_sql::planner::{ParserOptions, PlannerContext, SqlToRel};
@@ -26,6 +26,7 @@ use super::coerce::coerce;
 use super::division::divide_by_constants;
 use super::evaluate::{ColumnReference, Computed};
 use super::functions::Functions;
+use super::normal::is_normalisation;
 use super::parse::{check_names, columns_in, parse, use_own_names};
 use super::stack::on_deep_stack;
 use crate::library::LibraryRequest;
@@ -227,12 +228,17 @@ fn may_be_null(expr: &Expr, schema: &DFSchema) -> bool {
         Expr::Case(Case { when_then_expr, else_expr: Some(otherwise), .. }) => {
             may_be_null(otherwise, schema) || any(when_then_expr.iter().map(|(_, then)| &**then).collect())
         }
-        Expr::ScalarFunction(function) if is_checked(&function.func) => any(function.args.iter().collect()),
+        Expr::ScalarFunction(function) if gives_null_of_null(&function.func) => any(function.args.iter().collect()),
         Expr::ScalarFunction(function) if function.name() == "coalesce" => {
             function.args.iter().all(|argument| may_be_null(argument, schema))
         }
         _ => true,
     }
+}
+
+/// Whether the function is one of ours, which give null only where an argument is.
+fn gives_null_of_null(function: &ScalarUDF) -> bool {
+    is_checked(function) || is_normalisation(function)
 }
 
 fn check_depth(expr: &Expr, limit: usize) -> Result<(), String> {

@@ -103,3 +103,34 @@ fn what_has_no_float_is_typed_as_ever() {
     }
     assert_eq!(evaluate_first("concat(ratio, 0.50)").unwrap().as_string::<i32>().value(0), "0.50.50");
 }
+
+/// As among keys: -0.0 is 0.0, and every NaN is the one that is greater than all else.
+#[test]
+fn there_is_one_zero_and_one_nan() {
+    let values = [-f64::NAN, f64::NEG_INFINITY, -1.0, -0.0, 0.0, 1.0, f64::INFINITY, f64::NAN];
+    let at = |places: &[usize]| (0..values.len()).map(|at| places.contains(&at)).collect::<Vec<_>>();
+    for column in ["f", "g"] {
+        let flags = |sql: &str| flags(&sql.replace('?', column), &values);
+        assert_eq!(flags("? >= 0"), at(&[0, 3, 4, 5, 6, 7]));
+        assert_eq!(flags("? < 0"), at(&[1, 2]));
+        assert_eq!(flags("0.0 = ?"), at(&[3, 4]));
+        assert_eq!(flags("-0.0 = ?"), at(&[3, 4]));
+        assert_eq!(flags("? <> 0"), at(&[0, 1, 2, 5, 6, 7]));
+        assert_eq!(flags("? = CAST('NaN' AS DOUBLE)"), at(&[0, 7]));
+        assert_eq!(flags("? < CAST('NaN' AS DOUBLE)"), at(&[1, 2, 3, 4, 5, 6]));
+        assert_eq!(flags("? is not distinct from CAST('-0.0' AS DOUBLE)"), at(&[3, 4]));
+        assert_eq!(flags("? in (0, 1)"), at(&[3, 4, 5]));
+        assert_eq!(flags("? in (7, 8, 9, 10, CAST('-0.0' AS DOUBLE))"), at(&[3, 4]));
+        assert_eq!(flags("0 in (5, ?)"), at(&[3, 4]));
+        assert_eq!(flags("? between 0 and 1"), at(&[3, 4, 5]));
+        assert_eq!(flags("? between CAST('-0.0' AS DOUBLE) and CAST('-0.0' AS DOUBLE)"), at(&[3, 4]));
+        assert_eq!(flags("case ? when 0 then true else false end"), at(&[3, 4]));
+        assert_eq!(flags("? * -1 = 0"), at(&[3, 4]));
+        assert_eq!(flags("nullif(?, 0) is null"), at(&[3, 4]));
+        assert_eq!(flags("array_has(make_array(5, ?), 0)"), at(&[3, 4]));
+        assert_eq!(flags("make_array(?) = make_array(CAST('-0.0' AS DOUBLE))"), at(&[3, 4]));
+    }
+    let least = of("least(f, 5)", &values);
+    let expected = [5.0, f64::NEG_INFINITY, -1.0, 0.0, 0.0, 1.0, 5.0, 5.0].map(f64::to_bits);
+    assert_eq!(least.as_primitive::<Float64Type>().values().iter().map(|value| value.to_bits()).collect::<Vec<_>>(), expected);
+}
