@@ -2,7 +2,8 @@
 //!
 //! DataFusion makes a FLOAT64 beside a DECIMAL (which a literal with a point is) a DECIMAL(30,15) wherever two values are brought
 //! to one type but for arithmetic: that has no NaN, no infinity, nothing from 10¹⁵ on, and rounds what is small to 0. Here the
-//! DECIMAL becomes a FLOAT64 first. Floats that are compared have one zero and one NaN (`normal.rs`).
+//! DECIMAL becomes a FLOAT64 first. Floats that are compared have one zero and one NaN (`normal.rs`); quotients of decimals have a
+//! type of their own (`quotient.rs`), to which what stands around them is coerced.
 
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
@@ -13,6 +14,7 @@ use datafusion_expr::{Between, Case, Cast, Expr, ExprSchemable, Operator};
 use datafusion_optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
 use super::normal::{compares, make_normal};
+use super::quotient::divide_decimals;
 
 /// Brings the operands of `expr` to types that fit each other.
 pub(super) fn coerce(expr: Expr, schema: &DFSchema) -> Result<Expr> {
@@ -35,7 +37,7 @@ impl TreeNodeRewriter for Coercion<'_> {
         for operand in compared(&mut expr) {
             make_normal(operand, self.schema)?;
         }
-        Ok(Transformed::yes(expr))
+        divide_decimals(expr, self.schema).map(Transformed::yes)
     }
 }
 

@@ -28,6 +28,7 @@ use super::evaluate::{ColumnReference, Computed};
 use super::functions::Functions;
 use super::normal::is_normalisation;
 use super::parse::{check_names, columns_in, parse, use_own_names};
+use super::quotient::is_division;
 use super::stack::on_deep_stack;
 use crate::library::LibraryRequest;
 
@@ -238,7 +239,7 @@ fn may_be_null(expr: &Expr, schema: &DFSchema) -> bool {
 
 /// Whether the function is one of ours, which give null only where an argument is.
 fn gives_null_of_null(function: &ScalarUDF) -> bool {
-    is_checked(function) || is_normalisation(function)
+    is_checked(function) || is_normalisation(function) || is_division(function)
 }
 
 fn check_depth(expr: &Expr, limit: usize) -> Result<(), String> {

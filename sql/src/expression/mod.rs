@@ -11,6 +11,7 @@ mod evaluate;
 mod functions;
 mod normal;
 mod parse;
+mod quotient;
 mod stack;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! What expressions mean: types, nulls, overflow, names, limits.
 
+mod decimals;
 mod floats;
 mod guards;
 
