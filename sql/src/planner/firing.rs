@@ -23,11 +23,6 @@ impl Planner<'_> {
                            `allowed_lateness`, `late` and `accumulate` out";
             self.error(&path, message);
         }
-        if node.window_time.processing {
-            let message = "an aggregate gives each result of a window of processing time once, when it is over: `early` and `accumulate` \
-                           are for event time, or for the windows of a `process`";
-            self.error(format!("{path}.time"), message);
-        }
         self.warn_overlap(node, window, "they give results more than once");
         Some(firing)
     }

@@ -41,6 +41,8 @@ fn results_before_and_after_a_window_are_planned() {
         "{ tumbling: { size: 1m }, allowed_lateness: 5m, accumulate: false }",
         "{ sliding: { size: 10s, slide: 4s }, early: { rows: 1 } }",
         "{ session: { gap: 10s }, allowed_lateness: 5m }",
+        "{ cumulate: { size: 1h, step: 5m }, time: processing, early: { every: 10s }, accumulate: false }",
+        "{ session: { gap: 10s }, time: processing, early: { rows: 1 } }",
         "{ global: {}, early: { every: 1s } }",
         "{ count: { size: 100, slide: 10 } }",
         "{ count: { size: 100 } }",
@@ -67,10 +69,7 @@ fn results_that_make_no_sense_are_refused() {
     of_window("{ global: {}, allowed_lateness: 5m }", "counts.window.allowed_lateness: a global window is over at the end");
     of_window("{ session: { gap: 1s }, early: { rows: 1 }, accumulate: false }", "counts.window.accumulate: a session grows");
     of_window("{ count: { size: 10 }, early: { rows: 1 } }", "counts.window: a count window gives its result when");
-    of_window(
-        "{ tumbling: { size: 1s }, time: processing, early: { rows: 1 } }",
-        "counts.window.time: an aggregate gives each result of a window of processing time once",
-    );
+    of_window("{ session: { gap: 1s }, time: processing, early: { rows: 1 }, accumulate: false }", "accumulate: a session grows");
     refused(
         "  counts: { inputs: [bids], window: { tumbling: { size: 1s }, early: { rows: 1 } }, aggregate: { firing.rows: count(*) } }",
         "\"firing.rows\" is what a window's own state is called",

@@ -64,7 +64,7 @@ pub fn build(
         (AggregatePhase::Partial, _) => Box::new(partial::Partial::new(shape, aggregate)),
         (_, window) if let Some(firing) = aggregate.firing => {
             let series = shape.grid.and_then(|grid| slices::Series::of(window, grid));
-            Box::new(updating::Updating::new(shape, late, firing, series))
+            Box::new(updating::Updating::new(shape, late, firing, (series, &aggregate.time)))
         }
         (_, WindowSpec::Running) if aggregate.takes_changes => Box::new(over_changes::OverChanges::new(shape, spec, aggregate)?),
         (_, WindowSpec::Running) => Box::new(running::Running::new(shape, aggregate.changelog_full)),

@@ -1,6 +1,7 @@
 //! Aggregates in session windows that give results more than once, as changes.
 //!
-//! A session stays until no row can join it any more. Must never know processing time beyond what `tick` says.
+//! A session stays until no row can join it any more: by processing time until the tenth of a second in which it ends is over. Must
+//! never know processing time beyond what `tick` says.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
 use levada_common::plan::{AggregateSpec, FiringSpec, OperatorSpec, Trigger};
-use levada_common::planned_state::{SESSION_BOUNDS, WATERMARK};
+use levada_common::planned_state::SESSION_BOUNDS;
 use levada_common::time::Watermark;
 use levada_state::bits::Bits;
 use levada_state::keyed::HeapShare;
@@ -17,16 +18,16 @@ use levada_state::snapshot::StatePart;
 use super::super::shape::Shape;
 use super::super::updating::Timers;
 use super::collapse::Collapse;
+use super::ends::Ends;
 use super::open_sessions::OpenSessions;
 use super::rows::SessionRows;
 use super::source::Source;
 use super::{behind, count_sessions};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
 use crate::operators::pending::Pending;
-use crate::operators::window::Split;
+use crate::operators::window::{Split, WindowClock};
 
 /// Sessions on their way out: only those that have changed since they were given are.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ pub(in super::super) struct UpdatingSessions {
     touched: Bits,
     timers: Timers,
     late_rows: LateRows,
-    watermark: i64,
+    clock: WindowClock,
     running: Option<(OperatorContext, HeapShare)>,
 }
 
@@ -85,7 +86,7 @@ impl UpdatingSessions {
             timers: Timers::of(&firing),
             late_rows,
             firing,
-            watermark: i64::MIN,
+            clock: WindowClock::new(&aggregate.time),
             running: None,
         })
     }
@@ -94,9 +95,26 @@ impl UpdatingSessions {
         &self.running.as_ref().expect("an operator is opened first").0
     }
 
+    /// The time up to which sessions are over.
+    fn over(&self) -> i64 {
+        self.clock.now().map_or_else(|| self.clock.watermark(), Ends::last_over)
+    }
+
     /// The time up to which sessions are closed.
     fn closed(&self) -> i64 {
-        self.watermark.saturating_sub(self.firing.lateness_ms)
+        self.over().saturating_sub(self.firing.lateness_ms)
+    }
+
+    /// Gives the sessions that are over, and forgets those that are closed.
+    fn fire(&mut self) {
+        let time = self.over();
+        let mut over = Vec::new();
+        self.open.take_due(time, &mut over);
+        over.iter().for_each(|session| self.open.place_in_time(*session, time));
+        let mut closed = Vec::new();
+        self.open.take_closing(self.closed(), &mut closed);
+        let jobs = [Job::Forget(closed), Job::Give(if self.firing.lateness_ms > 0 { over } else { Vec::new() })];
+        self.jobs.extend(jobs.into_iter().filter(|job| !job.sessions().is_empty()));
     }
 
     fn count(&mut self) -> Result<(), EngineError> {
@@ -110,11 +128,11 @@ impl UpdatingSessions {
             self.pending.push(self.shape.output(columns)?);
         }
         let touched: Vec<u32> = self.open.touched().collect();
-        let mut due = Vec::new();
+        let (mut due, over) = (Vec::new(), self.over());
         for session in touched {
             self.touched.set(session);
-            self.open.place_in_time(session, self.watermark);
-            let is_over = self.open.is_over(session, self.watermark);
+            self.open.place_in_time(session, over);
+            let is_over = self.open.is_over(session, over);
             let trigger = if is_over { self.firing.late } else { self.firing.early };
             let rows = match trigger {
                 None => is_over.then_some(1),
@@ -132,7 +150,8 @@ impl UpdatingSessions {
 
     /// Gives what has changed of the sessions that are over, or of those that are not.
     fn give_touched(&mut self, over: bool) {
-        let due: Vec<u32> = self.touched.rows().filter(|session| self.open.is_over(*session, self.watermark) == over).collect();
+        let time = self.over();
+        let due: Vec<u32> = self.touched.rows().filter(|session| self.open.is_over(*session, time) == over).collect();
         due.iter().for_each(|session| self.touched.clear(*session));
         if !due.is_empty() {
             self.jobs.push_back(Job::Give(due));
@@ -159,12 +178,13 @@ impl UpdatingSessions {
 impl Operator for UpdatingSessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
-        self.watermark = restored_watermark(&self.shape.uid, WATERMARK, context, &mut restored)?;
+        self.clock.restore(&self.shape.uid, context, &mut restored)?;
         restored.retain(|state| state.name != SESSION_BOUNDS);
         self.open.restore(&self.shape, context.key_groups, restored, i64::MIN)?;
+        let over = self.over();
         for session in self.open.restored() {
             self.touched.set(session);
-            self.open.place_in_time(session, self.watermark);
+            self.open.place_in_time(session, over);
         }
         self.late_rows.open(context);
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
@@ -172,7 +192,7 @@ impl Operator for UpdatingSessions {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (batch, bounds) = self.source.read(batch, None)?;
+        let (batch, bounds) = self.source.read(batch, self.clock.now())?;
         let rows = SessionRows::new(&self.shape, &batch, bounds);
         for (at, is_closed) in rows.steps(self.closed()) {
             let rows = rows.slice(at.clone());
@@ -219,23 +239,22 @@ impl Operator for UpdatingSessions {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        // After a restore the sources' time starts anew; what has fired stays fired.
-        self.watermark = self.watermark.max(watermark.0);
-        let mut over = Vec::new();
-        self.open.take_due(self.watermark, &mut over);
-        over.iter().for_each(|session| self.open.place_in_time(*session, self.watermark));
-        let mut closed = Vec::new();
-        self.open.take_closing(self.closed(), &mut closed);
-        let jobs = [Job::Forget(closed), Job::Give(if self.firing.lateness_ms > 0 { over } else { Vec::new() })];
-        self.jobs.extend(jobs.into_iter().filter(|job| !job.sessions().is_empty()));
+        if !self.clock.advance(watermark) {
+            return Ok(Some(watermark));
+        }
+        self.fire();
         Ok(Some(behind(watermark)))
     }
 
     fn keeps_time(&self) -> bool {
-        self.timers.are_set()
+        self.timers.are_set() || self.clock.is_processing()
     }
 
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        if self.clock.is_processing() {
+            self.clock.tick(time_ms);
+            self.fire();
+        }
         let due = self.timers.due(time_ms);
         if due.early {
             self.give_touched(false);
@@ -243,8 +262,11 @@ impl Operator for UpdatingSessions {
         if due.late {
             self.give_touched(true);
         }
-        let pending = self.has_output().then_some(time_ms);
-        Ok(pending.or_else(|| self.timers.next()))
+        if self.has_output() {
+            return Ok(Some(time_ms));
+        }
+        let over = self.open.first_over().filter(|_| self.clock.is_processing()).map(|over| self.clock.shows_at(over));
+        Ok(self.timers.next().into_iter().chain(over).min())
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
@@ -252,7 +274,7 @@ impl Operator for UpdatingSessions {
             return Ok(Vec::new());
         }
         let mut parts = self.open.snapshot(&self.shape, checkpoint)?;
-        parts.extend(watermark_part(&self.shape.uid, WATERMARK, self.context(), self.watermark));
+        parts.extend(self.clock.parts(&self.shape.uid));
         Ok(parts)
     }
 
@@ -261,7 +283,9 @@ impl Operator for UpdatingSessions {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.advance(Watermark::MAX).map(|_| ())
+        self.clock.end();
+        self.fire();
+        Ok(())
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec, Trigger, WindowSpec};
+use levada_common::plan::{AggregateFunction, AggregatePhase, AggregateSpec, FiringSpec, Trigger, WindowSpec, WindowTime};
 use proptest::prelude::*;
 
 use super::rig::{MAX_PARALLELISM, Rig, Row, call, in_range, spec, store, tumbling};
@@ -181,14 +181,18 @@ struct Model<'a> {
     groups: BTreeMap<(i64, i64, i64), (i64, i64, i64)>,
     late: u64,
     watermark: i64,
+    /// What the clock shows, where windows go by it.
+    now: Option<i64>,
 }
 
 impl Model<'_> {
     fn act(&mut self, deed: &Deed) {
-        match deed {
-            Deed::Rows(rows) => rows.iter().for_each(|row| self.take(*row)),
-            Deed::Advance(to) => self.watermark = self.watermark.max(*to),
-            Deed::Wait(_) | Deed::Restore(_) => {}
+        match (deed, self.now) {
+            (Deed::Rows(rows), None) => rows.iter().for_each(|row| self.take(*row)),
+            (Deed::Rows(rows), Some(now)) => rows.iter().for_each(|(key, _, value)| self.take((*key, now, *value))),
+            (Deed::Advance(to), None) => self.watermark = self.watermark.max(*to),
+            (Deed::Wait(ms), Some(now)) => (self.now, self.watermark) = (Some(now + ms), now + ms - 1),
+            (Deed::Wait(_), None) | (Deed::Advance(_), Some(_)) | (Deed::Restore(_), _) => {}
         }
     }
 
@@ -246,7 +250,8 @@ fn check(
     let (firing, window, is_keyed) = (aggregate.firing.expect("it fires"), &aggregate.window, !aggregate.keys.is_empty());
     let mut subtasks = Subtasks::new(aggregate, memory, keeps_databases);
     let lateness_ms = firing.lateness_ms;
-    let mut model = Model { window, lateness_ms, is_keyed, groups: BTreeMap::new(), late: 0, watermark: i64::MIN };
+    let now = aggregate.time.processing.then_some(0);
+    let mut model = Model { window, lateness_ms, is_keyed, groups: BTreeMap::new(), late: 0, watermark: i64::MIN, now };
     let key_columns = usize::from(is_keyed) + if *window == WindowSpec::Global { 0 } else { 2 };
     let mut standing = Standing::default();
     let full = aggregate.changelog_full;
@@ -307,6 +312,24 @@ proptest! {
             (firing.lateness_ms, firing.late) = (0, None);
         }
         check(&in_full(full, counts(&["k"], window, firing)), &deeds, Some(memory), keeps_databases)?;
+    }
+
+    #[test]
+    fn windows_of_processing_time_give_what_the_model_gives(
+        deeds in deeds(),
+        window in windows(),
+        early in triggers(),
+        accumulate in any::<bool>(),
+        keyed in any::<bool>(),
+        store in prop::option::of((memory(), any::<bool>())),
+        full in any::<bool>(),
+    ) {
+        prop_assume!(window != WindowSpec::Global);
+        let firing = FiringSpec { early, lateness_ms: 0, late: None, accumulate };
+        let aggregate = counts(if keyed || store.is_some() { &["k"] } else { &[] }, window, firing);
+        let aggregate = in_full(full, AggregateSpec { time: WindowTime::processing(), ..aggregate });
+        let (memory, keeps_databases) = store.unzip();
+        check(&aggregate, &deeds, memory, keeps_databases.unwrap_or_default())?;
     }
 
     #[test]
@@ -378,6 +401,7 @@ proptest! {
                 groups: BTreeMap::new(),
                 late: 0,
                 watermark: i64::MIN,
+                now: None,
             };
             let mut subtasks = Subtasks::new(old, None, false);
             for deed in only(&before_it) {
@@ -474,6 +498,37 @@ fn a_restored_window_over_everything_gives_what_waited() {
         rig.tick(2010);
         assert_eq!(rig.take_rows().len(), if keys.is_empty() { 1 } else { 2 });
     }
+}
+
+#[test]
+fn early_results_by_the_clock_come_between_rows_and_the_end() {
+    let early = |every, rows| FiringSpec { early: Some(trigger(every, rows)), lateness_ms: 0, late: None, accumulate: true };
+    let count = |firing| AggregateSpec {
+        calls: vec![call("n", AggregateFunction::Count)],
+        time: WindowTime::processing(),
+        ..counts(&["k"], tumbling(100), firing)
+    };
+    let mut rig = Rig::new(&count(early(Some(30), None)));
+    assert_eq!(rig.tick(1000), Some(1030));
+    rig.process(&[(1, 5, 0), (2, -6, 0)]);
+    rig.tick(1030);
+    assert_eq!(rig.take_rows(), ["0,1,1000,1100,1099,1", "0,2,1000,1100,1099,1"]);
+    rig.process(&[(1, 5, 0)]);
+    rig.advance(5000);
+    assert!(rig.take_rows().is_empty(), "event time says nothing here");
+    assert_eq!(rig.tick(1080), Some(1100), "the end comes before the next moment");
+    assert_eq!(rig.take_rows(), ["2,1,1000,1100,1099,2"]);
+    rig.process(&[(2, 5, 0)]);
+    assert_eq!(rig.tick(1100), Some(1110));
+    assert_eq!(rig.take_rows(), ["2,2,1000,1100,1099,2"]);
+    assert_eq!((rig.late_rows(), rig.metrics.state_keys.load(Ordering::Relaxed)), (0, 0));
+    let mut rig = Rig::new(&count(early(None, Some(2))));
+    assert_eq!(rig.tick(1000), None);
+    rig.process(&[(1, 5, 0), (2, 6, 0), (1, 7, 0)]);
+    assert_eq!(rig.take_rows(), ["0,1,1000,1100,1099,2"]);
+    assert_eq!(rig.tick(1050), Some(1100));
+    rig.finish();
+    assert_eq!(rig.take_rows(), ["0,2,1000,1100,1099,1"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod changes;
 mod counts;
 mod distinct;
+mod firing_by_clock;
 mod firing_sessions;
 mod firings;
 mod firings_full;

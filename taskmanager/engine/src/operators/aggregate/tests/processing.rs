@@ -21,12 +21,11 @@ pub(super) fn timed() -> impl Strategy<Value = Vec<Timed>> {
     prop::collection::vec((0i64..12, prop::collection::vec(row, 1..30)), 1..25)
 }
 
-fn by_clock(window: WindowSpec) -> AggregateSpec {
-    let time = WindowTime { processing: true, time_zone: None };
-    AggregateSpec { time, ..spec(&["k"], window, naive_calls()) }
+pub(super) fn by_clock(window: WindowSpec) -> AggregateSpec {
+    AggregateSpec { time: WindowTime::processing(), ..spec(&["k"], window, naive_calls()) }
 }
 
-fn windows() -> impl Strategy<Value = WindowSpec> {
+pub(super) fn windows() -> impl Strategy<Value = WindowSpec> {
     prop::sample::select(vec![tumbling(15), tumbling(1), sliding(15, 6, 2), cumulate(24, 6, 3), session(500), session(40)])
 }
 
@@ -61,10 +60,14 @@ fn naive_sessions(timed: &[(i64, Vec<Row>)], gap: i64) -> Vec<String> {
     sessions.into_iter().flat_map(|(key, all)| all.into_iter().map(move |session| text(key, session))).collect()
 }
 
-fn expected(timed: &[(i64, Vec<Row>)], window: &WindowSpec) -> Vec<String> {
+/// What comes of rows at these moments, which are in order of each key.
+pub(super) fn expected(timed: &[(i64, Vec<Row>)], window: &WindowSpec) -> Vec<String> {
     match window {
         WindowSpec::Session { gap: SessionGap::Fixed { gap_ms } } => naive_sessions(timed, *gap_ms),
-        _ => naive(&as_event_time(timed), |time| windows_of_any(window, time), true).0,
+        _ => {
+            let steps: Vec<Step> = as_event_time(timed).into_iter().filter(|step| matches!(step, Step::Rows(_))).collect();
+            naive(&steps, |time| windows_of_any(window, time), true).0
+        }
     }
 }
 
@@ -129,10 +132,109 @@ fn finished(
     (rows, late)
 }
 
+/// What a run over a restore has given, and which rows came when.
+pub(super) type Given = (Vec<String>, Vec<(i64, Vec<Row>)>);
+
+/// Runs one subtask of the first aggregation, and from its snapshot so many of the second one; their clock may be ahead or behind.
+pub(super) fn over_a_restore(
+    (old, new): (&AggregateSpec, &AggregateSpec),
+    (before, after): (&[Timed], &[Timed]),
+    (clock, skew): (i64, i64),
+    parallelism: u32,
+) -> Given {
+    let mut rig = Rig::new(old);
+    let first = moments(before, clock, None);
+    run(&mut rig, before, &first, everything());
+    let reached = first.last().expect("there is a step").0;
+    let mut rows = rig.take_rows();
+    let parts = rig.barrier(1);
+    let restored = store(parts, || rig.background());
+    let second = moments(after, reached + skew, Some(reached));
+    let (given, late) = finished(new, &restored, (after, &second), parallelism);
+    assert_eq!(late, 0);
+    rows.extend(given);
+    (rows, timeline(before, &first).into_iter().chain(timeline(after, &second)).collect())
+}
+
+/// A barrier comes to each subtask at a moment of its own, so that one may have given a window that another one has not: runs a subtask
+/// for each of these moments, and from their snapshot so many.
+pub(super) fn over_barriers_apart(
+    aggregate: &AggregateSpec,
+    (before, after): (&[Timed], &[Timed]),
+    (apart, skew): (&[i64], i64),
+    parallelism: u32,
+) -> Given {
+    let (mut rows, mut restored, mut all, mut reached) = (Vec::new(), Vec::new(), Vec::new(), i64::MIN);
+    for (subtask, late) in apart.iter().enumerate() {
+        let range = KeyGroupRange::of_subtask(subtask as u32, apart.len() as u32, MAX_PARALLELISM);
+        let moments = moments(before, *late, None);
+        reached = reached.max(moments.last().expect("there is a step").0);
+        let mut part = Rig::restored(aggregate, Vec::new(), range);
+        run(&mut part, before, &moments, range);
+        rows.extend(part.take_rows());
+        let parts = part.barrier(1);
+        restored.extend(store(parts, || part.background()));
+        all.extend(timeline(before, &moments).into_iter().map(|(now, rows)| (now, in_range(&rows, range))));
+    }
+    let second = moments(after, reached + skew, Some(reached));
+    rows.extend(finished(aggregate, &restored, (after, &second), parallelism).0);
+    all.extend(timeline(after, &second));
+    (rows, all)
+}
+
+/// What comes of it on the heap, and with a store behind it, over a restore.
+pub(super) fn without_and_with_a_store(
+    aggregate: &AggregateSpec,
+    (earlier, later): (&[Timed], &[Timed]),
+    memory: ((usize, u32), (usize, u32)),
+    skew: i64,
+) -> [Vec<String>; 2] {
+    let first = moments(earlier, 0, None);
+    let reached = first.last().expect("there is a step").0;
+    let second = moments(later, reached + skew, Some(reached));
+    [None, Some(memory)].map(|memory| {
+        let rig = |memory: Option<(usize, u32)>, databases: &Databases, restored| match memory {
+            None => Rig::restored(aggregate, restored, everything()),
+            Some(memory) => before(aggregate, memory, everything(), databases, restored),
+        };
+        let mut attempt = rig(memory.map(|memory| memory.0), &Vec::new(), Vec::new());
+        run(&mut attempt, earlier, &first, everything());
+        let (databases, others) = split_parts(attempt.barrier(1));
+        let others = store(others, || attempt.background());
+        while attempt.background() {}
+        let mut of_both = attempt.take_rows();
+        let databases: Databases = databases.into_iter().map(|(_, database)| database).collect();
+        let mut attempt = rig(memory.map(|memory| memory.1), &databases, others);
+        run(&mut attempt, later, &second, everything());
+        attempt.finish();
+        assert_eq!(attempt.late_rows(), 0);
+        of_both.extend(attempt.take_rows());
+        of_both
+    })
+}
+
+/// What comes of it in one phase, and in two.
+pub(super) fn in_one_phase_and_two(aggregate: &AggregateSpec, steps: &[Timed]) -> [Vec<String>; 2] {
+    let moments = moments(steps, 0, None);
+    let mut single = Rig::new(aggregate);
+    run(&mut single, steps, &moments, everything());
+    single.finish();
+
+    let mut partial = Rig::new(&AggregateSpec { phase: AggregatePhase::Partial, ..aggregate.clone() });
+    let mut last = Rig::new(&AggregateSpec { phase: AggregatePhase::Final, ..aggregate.clone() });
+    for ((clock, _), (_, rows)) in moments.iter().zip(steps) {
+        partial.process(rows);
+        last.tick(*clock);
+        assert!(!partial.out.is_empty(), "a partial keeps nothing back: its rows would come into a later window");
+        partial.out.drain(..).for_each(|states| last.process_batch(states));
+    }
+    last.finish();
+    [single.take_rows(), last.take_rows()]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// The clock of the second attempt may be ahead or behind.
     #[test]
     fn windows_are_those_of_the_model(
         before in timed(),
@@ -142,25 +244,11 @@ proptest! {
         skew in -60i64..60,
         parallelism in 1u32..4,
     ) {
-        let everything = KeyGroupRange::all(MAX_PARALLELISM);
         let aggregate = by_clock(window.clone());
-        let mut rig = Rig::new(&aggregate);
-        let first = moments(&before, clock, None);
-        run(&mut rig, &before, &first, everything);
-        let reached = first.last().expect("there is a step").0;
-        let mut rows = rig.take_rows();
-        let parts = rig.barrier(1);
-        let restored = store(parts, || rig.background());
-
-        let second = moments(&after, reached + skew, Some(reached));
-        let (given, late) = finished(&aggregate, &restored, (&after, &second), parallelism);
-        prop_assert_eq!(late, 0);
-        rows.extend(given);
-        let all: Vec<_> = timeline(&before, &first).into_iter().chain(timeline(&after, &second)).collect();
+        let (rows, all) = over_a_restore((&aggregate, &aggregate), (&before, &after), (clock, skew), parallelism);
         prop_assert_eq!(sorted(rows), sorted(expected(&all, &window)), "{:?}", window);
     }
 
-    /// A barrier comes to each subtask at a moment of its own, so that one may have given a window that another one has not.
     #[test]
     fn subtasks_whose_barriers_are_apart_lose_nothing_and_repeat_nothing(
         before in timed(),
@@ -170,31 +258,8 @@ proptest! {
         skew in 0i64..60,
         parallelism in 1u32..4,
     ) {
-        let aggregate = by_clock(window.clone());
-        let (mut rows, mut restored, mut all, mut reached) = (Vec::new(), Vec::new(), Vec::new(), i64::MIN);
-        for (subtask, late) in apart.iter().enumerate() {
-            let range = KeyGroupRange::of_subtask(subtask as u32, apart.len() as u32, MAX_PARALLELISM);
-            let moments = moments(&before, *late, None);
-            reached = reached.max(moments.last().expect("there is a step").0);
-            let mut part = Rig::restored(&aggregate, Vec::new(), range);
-            run(&mut part, &before, &moments, range);
-            rows.extend(part.take_rows());
-            let parts = part.barrier(1);
-            restored.extend(store(parts, || part.background()));
-            all.extend(timeline(&before, &moments).into_iter().map(|(now, rows)| (now, in_range(&rows, range))));
-        }
-        let second = moments(&after, reached + skew, Some(reached));
-        rows.extend(finished(&aggregate, &restored, (&after, &second), parallelism).0);
-        all.extend(timeline(&after, &second));
-        // Of each key the rows are in their order.
-        let expected = match &window {
-            WindowSpec::Session { .. } => expected(&all, &window),
-            _ => {
-                let steps: Vec<Step> = as_event_time(&all).into_iter().filter(|step| matches!(step, Step::Rows(_))).collect();
-                naive(&steps, |time| windows_of_any(&window, time), true).0
-            }
-        };
-        prop_assert_eq!(sorted(rows), sorted(expected), "{:?}", window);
+        let (rows, all) = over_barriers_apart(&by_clock(window.clone()), (&before, &after), (&apart, skew), parallelism);
+        prop_assert_eq!(sorted(rows), sorted(expected(&all, &window)), "{:?}", window);
     }
 
     #[test]
@@ -205,52 +270,14 @@ proptest! {
         memory in (memory(), memory()),
         skew in -60i64..60,
     ) {
-        let aggregate = by_clock(window);
-        let first = moments(&earlier, 0, None);
-        let reached = first.last().expect("there is a step").0;
-        let second = moments(&later, reached + skew, Some(reached));
-        let mut rows = Vec::new();
-        for memory in [None, Some(memory)] {
-            let rig = |memory: Option<(usize, u32)>, databases: &Databases, restored| match memory {
-                None => Rig::restored(&aggregate, restored, everything()),
-                Some(memory) => before(&aggregate, memory, everything(), databases, restored),
-            };
-            let mut attempt = rig(memory.map(|memory| memory.0), &Vec::new(), Vec::new());
-            run(&mut attempt, &earlier, &first, everything());
-            let (databases, others) = split_parts(attempt.barrier(1));
-            let others = store(others, || attempt.background());
-            while attempt.background() {}
-            let mut of_both = attempt.take_rows();
-            let databases: Databases = databases.into_iter().map(|(_, database)| database).collect();
-            let mut attempt = rig(memory.map(|memory| memory.1), &databases, others);
-            run(&mut attempt, &later, &second, everything());
-            attempt.finish();
-            prop_assert_eq!(attempt.late_rows(), 0);
-            of_both.extend(attempt.take_rows());
-            rows.push(sorted(of_both));
-        }
-        prop_assert_eq!(&rows[0], &rows[1]);
+        let [heap, stored] = without_and_with_a_store(&by_clock(window), (&earlier, &later), memory, skew);
+        prop_assert_eq!(sorted(heap), sorted(stored));
     }
 
     #[test]
     fn two_phases_give_what_one_gives(steps in timed(), window in windows()) {
-        let aggregate = by_clock(window);
-        let everything = KeyGroupRange::all(MAX_PARALLELISM);
-        let moments = moments(&steps, 0, None);
-        let mut single = Rig::new(&aggregate);
-        run(&mut single, &steps, &moments, everything);
-        single.finish();
-
-        let mut partial = Rig::new(&AggregateSpec { phase: AggregatePhase::Partial, ..aggregate.clone() });
-        let mut last = Rig::new(&AggregateSpec { phase: AggregatePhase::Final, ..aggregate });
-        for ((clock, _), (_, rows)) in moments.iter().zip(&steps) {
-            partial.process(rows);
-            last.tick(*clock);
-            prop_assert!(!partial.out.is_empty(), "a partial keeps nothing back: its rows would come into a later window");
-            partial.out.drain(..).for_each(|states| last.process_batch(states));
-        }
-        last.finish();
-        prop_assert_eq!(sorted(last.take_rows()), sorted(single.take_rows()));
+        let [one, two] = in_one_phase_and_two(&by_clock(window), &steps);
+        prop_assert_eq!(sorted(one), sorted(two));
     }
 }
 

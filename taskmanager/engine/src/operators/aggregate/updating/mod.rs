@@ -2,7 +2,8 @@
 //!
 //! A pane stays until no row can come for it any more. Each of its groups knows how many rows it has taken in since it was last given,
 //! and whether it was; what is given is only what has changed. Windows that overlap have panes of their own here, each with all of its
-//! rows: what was given of one says nothing of another. Must never know processing time beyond what `tick` says.
+//! rows: what was given of one says nothing of another. By processing time no row is late, so that a window that is over goes at once.
+//! Must never know processing time beyond what `tick` says.
 //! Invariant: the changes add up to what a window gives that fires once, over all rows that were not late.
 
 mod giving;
@@ -14,8 +15,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
-use levada_common::plan::{FiringSpec, Trigger};
-use levada_common::planned_state::WATERMARK;
+use levada_common::plan::{FiringSpec, Trigger, WindowTime};
 use levada_common::time::Watermark;
 use levada_state::snapshot::StatePart;
 
@@ -24,10 +24,9 @@ use super::shape::Shape;
 use super::slices::Series;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
-use crate::operators::event_time::{restored_watermark, watermark_part};
 use crate::operators::late::LateRows;
 use crate::operators::pending::Pending;
-use crate::operators::window::Window;
+use crate::operators::window::{Window, WindowClock};
 use giving::{Giving, Job};
 
 pub(super) use timer::Timers;
@@ -36,7 +35,8 @@ pub(super) use timer::Timers;
 ///
 /// Shape of the output: keys, the window's bounds where it has any, aggregates. Where results accumulate it is a changelog by keys and
 /// bounds: an insert is a group's first result, an update replaces the one before, which in a full changelog goes before it; at most
-/// one change a group and firing. Where they do not accumulate it is append, and each row is over the rows since the group's last one. A row is late when none of its windows is kept any more.
+/// one change a group and firing. Where they do not accumulate it is append, and each row is over the rows since the group's last one. A
+/// row is late when none of its windows is kept any more.
 #[derive(Debug)]
 pub(super) struct Updating {
     shape: Arc<Shape>,
@@ -52,12 +52,17 @@ pub(super) struct Updating {
     timers: Timers,
     late_rows: LateRows,
     ids: Vec<u32>,
-    watermark: i64,
+    clock: WindowClock,
     context: Option<OperatorContext>,
 }
 
 impl Updating {
-    pub(super) fn new(shape: Arc<Shape>, late_rows: LateRows, firing: FiringSpec, series: Option<Series>) -> Self {
+    pub(super) fn new(
+        shape: Arc<Shape>,
+        late_rows: LateRows,
+        firing: FiringSpec,
+        (series, time): (Option<Series>, &WindowTime),
+    ) -> Self {
         Self {
             giving: Giving::new(Arc::clone(&shape), firing.accumulate),
             shape,
@@ -69,7 +74,7 @@ impl Updating {
             late_rows,
             firing,
             ids: Vec::new(),
-            watermark: i64::MIN,
+            clock: WindowClock::new(time),
             context: None,
         }
     }
@@ -85,7 +90,7 @@ impl Updating {
 
     /// The time up to which windows take no row in any more.
     fn closed(&self) -> i64 {
-        self.watermark.saturating_sub(self.firing.lateness_ms)
+        self.clock.watermark().saturating_sub(self.firing.lateness_ms)
     }
 
     /// The windows of a slice that take rows in; the slice itself where windows do not overlap.
@@ -104,7 +109,7 @@ impl Updating {
             false => self.panes.take_in_anew(&self.shape, window, &self.ids, inputs, rows)?,
         }
         self.touched.insert(window);
-        let is_over = window.has_fired(self.watermark);
+        let is_over = window.has_fired(self.clock.watermark());
         match if is_over { self.firing.late } else { self.firing.early } {
             None if is_over && self.firing.accumulate => self.give_these(window, 1),
             None if is_over => self.giving.push(Job::Last(window)),
@@ -127,7 +132,7 @@ impl Updating {
 
     /// Gives what has changed in the windows that are over, or in those that are not.
     fn give_touched(&mut self, over: bool) {
-        let watermark = self.watermark;
+        let watermark = self.clock.watermark();
         let due: Vec<Window> = self.touched.extract_if(.., |window| window.has_fired(watermark) == over).collect();
         due.into_iter().for_each(|window| self.give(window));
     }
@@ -135,11 +140,24 @@ impl Updating {
     fn give(&mut self, window: Window) {
         self.giving.push(if self.firing.accumulate { Job::All(window) } else { Job::Last(window) });
     }
+
+    /// Gives the windows that are over, and were not at the watermark `before`; those that take no row in any more are forgotten.
+    fn fire(&mut self, before: i64) {
+        let closed = self.closed().saturating_add(1);
+        for window in self.panes.known(i64::MIN, closed) {
+            self.touched.remove(&window);
+            self.giving.push(Job::Last(window));
+        }
+        for window in self.panes.known(closed.max(before.saturating_add(1)), self.clock.watermark().saturating_add(1)) {
+            self.touched.remove(&window);
+            self.give(window);
+        }
+    }
 }
 
 impl Operator for Updating {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        self.watermark = restored_watermark(&self.shape.uid, WATERMARK, context, &mut restored)?;
+        self.clock.restore(&self.shape.uid, context, &mut restored)?;
         self.panes.open(&self.shape, context, restored)?;
         self.touched = self.panes.windows().collect();
         self.late_rows.open(context);
@@ -153,7 +171,7 @@ impl Operator for Updating {
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (keys, inputs) = (self.shape.keys(&batch), self.shape.inputs(&batch));
-        for (slice, split) in self.shape.split(&batch)? {
+        for (slice, split) in self.shape.split_at(&batch, self.clock.now())? {
             let (rows, windows) = (split.rows(batch.num_rows()), self.windows(slice));
             if windows.is_empty() {
                 self.late_rows.take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
@@ -188,26 +206,23 @@ impl Operator for Updating {
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        // After a restore the sources' time starts anew; what has fired stays fired.
-        let before = self.watermark;
-        self.watermark = before.max(watermark.0);
-        let closed = self.closed().saturating_add(1);
-        for window in self.panes.known(i64::MIN, closed) {
-            self.touched.remove(&window);
-            self.giving.push(Job::Last(window));
-        }
-        for window in self.panes.known(closed.max(before.saturating_add(1)), self.watermark.saturating_add(1)) {
-            self.touched.remove(&window);
-            self.give(window);
+        let before = self.clock.watermark();
+        if self.clock.advance(watermark) {
+            self.fire(before);
         }
         Ok(Some(watermark))
     }
 
     fn keeps_time(&self) -> bool {
-        self.timers.are_set()
+        self.timers.are_set() || self.clock.is_processing()
     }
 
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
+        if self.clock.is_processing() {
+            let before = self.clock.watermark();
+            self.clock.tick(time_ms);
+            self.fire(before);
+        }
         let due = self.timers.due(time_ms);
         if due.early {
             self.give_touched(false);
@@ -215,8 +230,11 @@ impl Operator for Updating {
         if due.late {
             self.give_touched(true);
         }
-        let pending = (self.giving.has_jobs() || !self.pending.is_empty()).then_some(time_ms);
-        Ok(pending.or_else(|| self.timers.next()))
+        if self.giving.has_jobs() || !self.pending.is_empty() {
+            return Ok(Some(time_ms));
+        }
+        let over = self.panes.first().filter(|_| self.clock.is_processing()).map(|window| self.clock.shows_at(window.end));
+        Ok(self.timers.next().into_iter().chain(over).min())
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
@@ -225,7 +243,7 @@ impl Operator for Updating {
         }
         let mut parts = vec![self.panes.snapshot(&self.shape, checkpoint)?];
         if self.shape.is_windowed {
-            parts.extend(watermark_part(&self.shape.uid, WATERMARK, self.context(), self.watermark));
+            parts.extend(self.clock.parts(&self.shape.uid));
         }
         Ok(parts)
     }
@@ -235,7 +253,9 @@ impl Operator for Updating {
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.advance(Watermark::MAX)?;
+        let before = self.clock.watermark();
+        self.clock.end();
+        self.fire(before);
         if !self.shape.is_windowed {
             if self.shape.key_types.is_empty() && self.firing.accumulate {
                 // The one group is there even where no row has made it.

@@ -51,6 +51,11 @@ impl OpenSessions {
         }
     }
 
+    /// When the tenth of a second is over in which the first session ends; a session that has grown may be looked for too early.
+    pub(in super::super) fn first_over(&self) -> Option<i64> {
+        self.ends.first_over().into_iter().chain(self.closing.first_over()).min()
+    }
+
     /// Appends the sessions that ended at `time` or before and wait to be forgotten to `due`, in order of end and start.
     pub(in super::super) fn take_closing(&mut self, time: i64, due: &mut Vec<u32>) {
         let sessions = &self.sessions;
