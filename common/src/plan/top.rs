@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{OrderSpec, WindowTime};
+use super::{OrderSpec, WindowSpec, WindowTime};
 use crate::checkpoint::StateKind;
 use crate::state_schema::{Stamps, StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
@@ -47,12 +47,30 @@ pub enum TopWindow {
         size_ms: i64,
         /// Shift, 0 ≤ offset < size.
         offset_ms: i64,
-        /// What time it is of; the zone is UTC.
+        /// What time it is of, and by whose clocks.
+        #[serde(flatten)]
+        time: WindowTime,
+    },
+    /// Sliding or cumulating ones: a row is in several, and kept in each of them.
+    Overlapping {
+        /// They.
+        windows: WindowSpec,
+        /// What time they are of, and by whose clocks.
         #[serde(flatten)]
         time: WindowTime,
     },
     /// The input's own, from its columns `window_start` and `window_end`.
     Same,
+}
+
+impl TopWindow {
+    /// What time they are of, where they are none of the input.
+    pub fn time(&self) -> Option<&WindowTime> {
+        match self {
+            Self::Tumbling { time, .. } | Self::Overlapping { time, .. } => Some(time),
+            Self::Same => None,
+        }
+    }
 }
 
 impl TopSpec {
@@ -64,17 +82,26 @@ impl TopSpec {
 
     /// Whether the windows are of processing time: of when rows come in.
     pub fn is_by_clock(&self) -> bool {
-        matches!(&self.window, Some(TopWindow::Tumbling { time, .. }) if time.processing)
+        self.window.as_ref().and_then(TopWindow::time).is_some_and(|time| time.processing)
     }
 
-    /// The columns of rows that are kept in windows, where `input` is what comes: in those of processing time one that says when a
-    /// row came in, which is its time then, follows them.
+    /// The columns that rows which are kept in several windows have behind their own: of which one each is.
+    pub const WINDOW: [&str; 2] = ["_window_start", "_window_end"];
+
+    /// The columns of rows that are kept in windows, where `input` is what comes: they are followed by those that say of which window a
+    /// row is, where it may be in several, else in windows of processing time by one that says when it came in, which is its time then.
     pub fn kept(&self, input: &StreamSchema) -> StreamSchema {
-        if !self.is_by_clock() {
-            return input.clone();
-        }
-        let columns = input.columns.iter().cloned().chain([WindowTime::arrived()]).collect();
-        StreamSchema { columns, event_time: Some(WindowTime::ARRIVED.into()), changelog: false }
+        let (own, event_time) = match &self.window {
+            Some(TopWindow::Overlapping { .. }) => {
+                let bounds = Self::WINDOW.map(|name| Column::new(name, LogicalType::Timestamp, false));
+                (bounds.to_vec(), input.event_time.clone())
+            }
+            Some(TopWindow::Tumbling { time, .. }) if time.processing => {
+                (vec![WindowTime::arrived()], Some(WindowTime::ARRIVED.into()))
+            }
+            Some(TopWindow::Tumbling { .. } | TopWindow::Same) | None => return input.clone(),
+        };
+        StreamSchema { columns: input.columns.iter().cloned().chain(own).collect(), event_time, changelog: false }
     }
 
     /// Whether a row that is in stays in, so that the output is append: the first ones of each key.

@@ -201,6 +201,7 @@ fn top(spec: &TopSpec) -> String {
             let tumbling = window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms });
             format!(", {tumbling}{}", window_time(time))
         }
+        Some(TopWindow::Overlapping { windows, time }) => format!(", {}{}", window(windows), window_time(time)),
         Some(TopWindow::Same) => format!(", {}", window(&WindowSpec::Same)),
     };
     format!("the first {}{ties}, {keys}{window}, in order of {}{place}{}", spec.limit, order.join(", "), ttl(spec.ttl_ms))

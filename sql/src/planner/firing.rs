@@ -143,17 +143,6 @@ impl Planner<'_> {
         }
     }
 
-    /// What happens in this window goes by UTC: what says otherwise is reported.
-    pub(super) fn refuse_time_zone(&mut self, node: &TransformNode, what: &str) {
-        if node.window_time.time_zone.is_some() {
-            let message = format!(
-                "{what} in windows that begin by UTC; `time_zone` belongs to the window of an `aggregate`, whose windows `same` takes \
-                 over, or of a `join`"
-            );
-            self.error(format!("transforms.{}.window.time_zone", node.uid), message);
-        }
-    }
-
     /// How the changes of an aggregation are matched, where it gives changes; `accumulate` where it gives results more than once.
     pub(super) fn changes(
         &self,

@@ -37,7 +37,9 @@ impl Planner<'_> {
             (Some(window), _) => window,
         };
         self.check_trigger(node);
-        self.check_process_time(node, stream);
+        if node.window_time.processing {
+            self.check_arrival(&path, [("first", stream)]);
+        }
         self.check_window_time(node, stream);
         let window = match window {
             GraphWindow::Tumbling { size_ms, offset_ms } => WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms },
@@ -89,19 +91,6 @@ impl Planner<'_> {
             self.warn_with_rocksdb(node, what);
         }
         Some(planned)
-    }
-
-    /// What the window's time cannot be for a function.
-    fn check_process_time(&mut self, node: &TransformNode, stream: &Stream) {
-        let path = format!("transforms.{}.window", node.uid);
-        if node.window_time.time_zone.is_some() {
-            let message = "a function gets its rows in windows that begin by UTC; `time_zone` belongs to the window of an `aggregate` or \
-                           a `join`";
-            self.error(format!("{path}.time_zone"), message);
-        }
-        if node.window_time.processing {
-            self.check_arrival(&path, [("first", stream)]);
-        }
     }
 
     /// What a window leaves to its trigger.

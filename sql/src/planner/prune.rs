@@ -89,8 +89,9 @@ fn drop_columns(stage: &mut Stage, read: BTreeSet<String>) -> BTreeSet<String> {
                 let read = read.into_iter().filter(|name| !is_place(name) && !of_window(name));
                 let times: Vec<String> = match &spec.window {
                     None => Vec::new(),
-                    Some(TopWindow::Tumbling { time, .. }) if time.processing => Vec::new(),
-                    Some(TopWindow::Tumbling { .. }) => input.event_time.iter().cloned().collect(),
+                    Some(TopWindow::Tumbling { time, .. } | TopWindow::Overlapping { time, .. }) => {
+                        input.event_time.iter().filter(|_| !time.processing).cloned().collect()
+                    }
                     Some(TopWindow::Same) => vec![WINDOW_START.into(), WINDOW_END.into()],
                 };
                 read.chain(spec.keys.iter().chain(order).cloned()).chain(times).collect()

@@ -1,7 +1,7 @@
 //! Top-N, running or of each window, and deduplication: keys, order, what the output's changes are.
 
 use levada_common::graph::{GraphDeduplicate, GraphTop, GraphWindow, TransformNode};
-use levada_common::plan::{Changelog, OperatorKind, OrderSpec, Partition, SideOutput, TopSpec, TopWindow};
+use levada_common::plan::{Changelog, OperatorKind, OrderSpec, Partition, SideOutput, TopSpec, TopWindow, WindowSpec};
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
 use super::aggregate::{WINDOW, WINDOW_TIME};
@@ -140,27 +140,38 @@ impl Planner<'_> {
     fn top_window(&mut self, node: &TransformNode, window: &GraphWindow, stream: &Stream) -> Option<TopWindow> {
         let path = format!("transforms.{}.window", node.uid);
         self.refuse_firing(node, "the best rows are given");
-        self.refuse_time_zone(node, "the best rows are given");
-        match window {
+        let time = node.window_time.clone();
+        let overlapping = match *window {
             GraphWindow::Tumbling { size_ms, offset_ms } => {
                 self.check_window_time(node, stream);
-                let time = node.window_time.clone();
                 if time.processing {
                     self.check_arrival(&path, [("first", stream)]);
                 }
-                Some(TopWindow::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms, time })
+                return Some(TopWindow::Tumbling { size_ms, offset_ms, time });
             }
             GraphWindow::Same => {
                 self.check_window_time(node, stream);
-                Some(TopWindow::Same)
+                return Some(TopWindow::Same);
             }
-            _ => {
-                let message = "the best rows are found in tumbling windows, or in the `same` window; for windows that overlap or \
-                               grow aggregate in them first, and take the best of that in the `same` window";
+            GraphWindow::Sliding { size_ms, slide_ms, offset_ms } => WindowSpec::Sliding { size_ms, slide_ms, offset_ms },
+            GraphWindow::Cumulate { size_ms, step_ms, offset_ms } => WindowSpec::Cumulate { size_ms, step_ms, offset_ms },
+            GraphWindow::Session { .. } | GraphWindow::Count { .. } | GraphWindow::Global => {
+                let message = "the best rows are found in tumbling, sliding and cumulating windows, or in the `same` window; for those \
+                               of sessions aggregate in them first, and take the best of that in the `same` window";
                 self.error(&path, message);
-                None
+                return None;
             }
+        };
+        self.check_window_time(node, stream);
+        for name in TopSpec::WINDOW.iter().filter(|name| stream.schema.column(name).is_some()) {
+            let message = format!(
+                "\"{name}\" is what the state calls a bound of the window that a row is kept in, and the first input has a column of \
+                 that name; select it under another one"
+            );
+            self.error(&path, message);
         }
+        self.warn_overlap(node, &overlapping, "each of them has best rows of its own");
+        Some(TopWindow::Overlapping { windows: overlapping, time })
     }
 }
 

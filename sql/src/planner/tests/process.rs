@@ -384,16 +384,6 @@ fn windows_that_do_not_fit_are_said() {
         ),
         (
             "",
-            "key_by: [bidder], window: { tumbling: { size: 1d }, time_zone: Europe/Berlin }, order_by: [price], limit: 2".into(),
-            "transforms.f.window.time_zone: the best rows are given in windows that begin by UTC",
-        ),
-        (
-            "",
-            "key_by: [bidder], window: { tumbling: { size: 1d }, time_zone: Europe/Berlin }, process: median".into(),
-            "transforms.f.window.time_zone: a function gets its rows in windows that begin by UTC",
-        ),
-        (
-            "",
             "key_by: [bidder], window: { tumbling: { size: 1s }, time: processing, trigger: eager }, process: median".into(),
             "transforms.f.window.trigger: trigger \"eager\" sets timers of event time, and these windows go by processing time",
         ),

@@ -108,6 +108,43 @@ fn the_best_rows_of_windows_of_processing_time_need_no_event_time_and_give_none(
     );
 }
 
+/// A row is kept in each of its windows, which is no part of its own columns.
+#[test]
+fn the_best_rows_of_windows_that_overlap_and_of_a_time_zone_are_planned() {
+    let text = |window: &str| {
+        let plan = planned(&job(&format!("  t: {{ inputs: [rows], window: {window}, order_by: [a desc], limit: 3 }}"), "t"), 2);
+        check(&plan);
+        explain(&plan)
+    };
+    let sliding = text("{ sliding: { size: 10s, slide: 4s }, time: processing }");
+    for half in ["local order_by", "order_by"] {
+        let says =
+            format!("{half} of \"t\": the first 3, no key, sliding 10 s by 4 s of processing time, in order of a desc, arrival");
+        assert!(sliding.contains(&says), "{sliding}");
+    }
+    let days = text("{ cumulate: { size: 1d, step: 1h }, time_zone: Europe/Berlin }");
+    assert!(days.contains("the first 3, no key, cumulating 1440 min by 60 min in Europe/Berlin, in order of a desc"), "{days}");
+    assert!(days.contains("event time window_time"), "{days}");
+    assert!(text("{ tumbling: { size: 1d }, time_zone: Europe/Berlin }").contains("tumbling 1440 min in Europe/Berlin"));
+    let refused = |transforms: &str, part: &str| {
+        let errors = planned_at(&job(transforms, "t"), 2).expect_err(part);
+        assert!(errors.contains(part), "{errors}");
+    };
+    let named = "  s: { inputs: [rows], select: { k: k, a: a, ts: ts, _window_end: ts } }\n";
+    refused(
+        &format!("{named}  t: {{ inputs: [s], window: {{ sliding: {{ size: 10s, slide: 4s }} }}, order_by: [a], limit: 1 }}"),
+        "transforms.t.window: \"_window_end\" is what the state calls a bound of the window that a row is kept in",
+    );
+    refused(
+        "  t: { inputs: [rows], key_by: [k], window: { session: { gap: 10s } }, order_by: [a], limit: 1 }",
+        "transforms.t.window: the best rows are found in tumbling, sliding and cumulating windows",
+    );
+    refused(
+        "  t: { inputs: [others], window: { cumulate: { size: 10s, step: 5s } }, order_by: [x], limit: 1 }",
+        "needs event time",
+    );
+}
+
 #[test]
 fn what_cannot_be_kept_is_refused() {
     let cases = [

@@ -37,7 +37,7 @@ use crate::operators::late::LateRows;
 use shape::Shape;
 
 pub(super) use sessions::{Ends, SessionSource, behind};
-pub(super) use slices::Series;
+pub(super) use slices::{Series, Spread};
 
 /// The operator of this aggregation.
 ///

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, TimestampMillisecondArray};
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::CheckpointId;
-use levada_common::plan::{OperatorSpec, SideOutput, TopSpec, TopWindow, WindowTime};
+use levada_common::plan::{OperatorSpec, SideOutput, TopSpec};
 use levada_state::keyed::HeapShare;
 use levada_state::row_codec::STAMP_UNKNOWN;
 use levada_state::snapshot::StatePart;
@@ -41,10 +41,7 @@ pub(super) fn build(spec: &OperatorSpec, top: &TopSpec) -> Result<Box<dyn Operat
     }
     let Some(window) = &top.window else { return Ok(Box::new(Top::new(shape, top.ttl_ms))) };
     let late = LateRows::new(spec, SideOutput::LATE, &spec.input)?;
-    Ok(Box::new(match window {
-        TopWindow::Tumbling { time, .. } => WindowTop::new(shape, time, late),
-        TopWindow::Same => WindowTop::new(shape, &WindowTime::default(), late),
-    }))
+    Ok(Box::new(WindowTop::new(shape, &window.time().cloned().unwrap_or_default(), late)))
 }
 
 /// The best rows of each key, as rows come.

@@ -10,8 +10,8 @@ use arrow::record_batch::RecordBatch;
 use arrow::row::{RowConverter, SortField};
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{OperatorSpec, TopSpec, TopWindow};
-use levada_common::types::Column;
+use levada_common::plan::{OperatorSpec, TopSpec, TopWindow, WindowTime};
+use levada_common::types::{Column, StreamSchema};
 use levada_state::format::KEY_PREFIX;
 use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::StateMeta;
@@ -19,8 +19,9 @@ use levada_state::snapshot::StateMeta;
 use super::best::Stamps;
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
+use crate::operators::aggregate::Spread;
 use crate::operators::rows::{EntryPlaces, Part, restored_since};
-use crate::operators::window::{Grid, Window, WindowSource, time_column};
+use crate::operators::window::{Grid, WINDOW_END, WINDOW_START, Window, WindowSource, time_column, zone};
 
 /// A top-N, resolved against its input.
 pub(super) struct Shape {
@@ -39,13 +40,16 @@ pub(super) struct Shape {
     pub(super) with_ties: bool,
     /// Where windows come from; without any, rows go out as they come.
     pub(super) windows: Option<WindowSource>,
+    /// Where windows overlap: how rows come into each of theirs.
+    spread: Option<Spread>,
     /// For each column of what a window gives, where it comes from.
     origins: Vec<Origin>,
     /// Places in the input of what is kept of a row.
     kept: Vec<usize>,
     /// Place of the encoded order among the kept columns.
     pub(super) order_place: usize,
-    /// Schema of rows that are taken in: what comes, and in windows of processing time when each row came in.
+    /// Schema of rows that are taken in: what comes, and of which window each row is where they overlap, else in those of processing
+    /// time when it came in.
     input: SchemaRef,
     notes_arrival: bool,
     output: SchemaRef,
@@ -94,16 +98,13 @@ impl Shape {
         let fields = fields.chain([SortField::new_with_options(DataType::Int64, arrival)]);
         let encoder = RowConverter::new(fields.collect()).map_err(|error| invariant(error.to_string()))?;
         let is_append = top.is_append();
-        let windows = match &top.window {
-            None => None,
-            Some(TopWindow::Tumbling { size_ms, offset_ms, .. }) => {
-                let time = kept_input.event_time.as_ref().and_then(|time| kept_input.batch_index(time));
-                let time = time.ok_or_else(|| invariant("a window without event time".into()))?;
-                Some(WindowSource::Times { time, grid: Grid::new(*size_ms, *offset_ms, None) })
+        let windows = top.window.as_ref().map(|window| window_source(window, top.local, &kept_input));
+        let windows = windows.transpose().map_err(invariant)?;
+        let spread = match &top.window {
+            Some(TopWindow::Overlapping { windows, time }) if !top.local => {
+                Some(Spread::new(windows, time, &spec.input).map_err(invariant)?)
             }
-            Some(TopWindow::Same) => {
-                Some(WindowSource::Columns { start: place(&"window_start".into())?, end: place(&"window_end".into())? })
-            }
+            Some(_) | None => None,
         };
         // The columns of a window stand behind all others.
         let own = [Origin::WindowStart, Origin::WindowEnd, Origin::WindowTime];
@@ -141,6 +142,7 @@ impl Shape {
             places: top.place.is_some(),
             with_ties: top.with_ties,
             windows,
+            spread,
             origins,
             order_place: kept.len(),
             kept,
@@ -152,7 +154,7 @@ impl Shape {
                 schema: Arc::new(declaration.schema),
             },
             input,
-            notes_arrival: top.is_by_clock(),
+            notes_arrival: kept_input.event_time.as_deref() == Some(WindowTime::ARRIVED),
             pieces,
             saved,
         })
@@ -265,11 +267,25 @@ impl Shape {
         rows.column(place, self.input.field(at).data_type(), count).map_err(|source| self.kernel(source))
     }
 
-    /// The rows of a batch as they are taken in; they come at `now`, where that is kept.
-    pub(super) fn taken(&self, batch: RecordBatch, now: Option<i64>) -> Result<RecordBatch, EngineError> {
-        let Some(now) = now.filter(|_| self.notes_arrival) else { return Ok(batch) };
+    /// The rows of a batch as they are taken in, which come at `now`, where that is kept; in windows that overlap once for each of theirs
+    /// that has not fired at this watermark, and which rows have none.
+    pub(super) fn taken(
+        &self,
+        batch: &RecordBatch,
+        now: Option<i64>,
+        watermark: i64,
+    ) -> Result<(RecordBatch, Vec<u32>), EngineError> {
+        if let Some(spread) = &self.spread {
+            let series = spread.series();
+            let rows = spread.rows(batch, now, |slice, windows| windows.extend(series.after(slice, watermark)));
+            let mut rows = rows.map_err(|reason| self.invariant(reason))?;
+            let late = std::mem::take(&mut rows.late);
+            let columns = rows.columns(batch).map_err(|reason| self.invariant(reason))?;
+            return Ok((self.batch(columns)?, late));
+        }
+        let Some(now) = now.filter(|_| self.notes_arrival) else { return Ok((batch.clone(), Vec::new())) };
         let arrived = time_column(now, batch.num_rows());
-        self.batch(batch.columns().iter().cloned().chain([arrived]).collect())
+        Ok((self.batch(batch.columns().iter().cloned().chain([arrived]).collect())?, Vec::new()))
     }
 
     /// A batch of the columns of rows that are taken in.
@@ -331,5 +347,27 @@ impl Shape {
     /// An Arrow kernel failed.
     pub(super) fn kernel(&self, source: ArrowError) -> EngineError {
         EngineError::Kernel { uid: self.uid.clone(), clause: self.clause.clone(), source }
+    }
+}
+
+/// Where windows come from, of rows that are kept with these columns.
+///
+/// Errors: a column that there is not, in words.
+fn window_source(window: &TopWindow, is_local: bool, kept: &StreamSchema) -> Result<WindowSource, String> {
+    let place = |name: &str| kept.batch_index(name).ok_or_else(|| format!("no column \"{name}\" in the input"));
+    let of_columns = |[start, end]: [&str; 2]| Ok(WindowSource::Columns { start: place(start)?, end: place(end)? });
+    let of_times = |(length_ms, offset_ms), time: &WindowTime| {
+        let grid = Grid::new(length_ms, offset_ms, zone(time.time_zone.as_deref())?);
+        let time = kept.event_time.as_ref().ok_or("a window without event time")?;
+        Ok(WindowSource::Times { time: place(time)?, grid })
+    };
+    match window {
+        TopWindow::Tumbling { size_ms, offset_ms, time } => of_times((*size_ms, *offset_ms), time),
+        // Who is not among the best of a slice is so in no window, since each has it whole or not at all.
+        TopWindow::Overlapping { windows, time } if is_local && !time.processing => {
+            of_times(windows.slices().ok_or("windows that overlap have slices")?, time)
+        }
+        TopWindow::Overlapping { .. } => of_columns(TopSpec::WINDOW),
+        TopWindow::Same => of_columns([WINDOW_START, WINDOW_END]),
     }
 }

@@ -8,6 +8,7 @@
 //! is made of its slices range by range (`panes/ranges.rs`), so that it never comes into memory whole.
 
 mod series;
+mod spread;
 mod stacks;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::operators::window::{Window, WindowClock};
 use stacks::Stacks;
 
 pub(in crate::operators) use series::Series;
+pub(in crate::operators) use spread::Spread;
 
 /// A window on its way out.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ impl Series {
     }
 
     /// The windows that have this slice and have not fired at this watermark, in order.
-    pub(in super::super) fn after(self, slice: Window, watermark: i64) -> impl Iterator<Item = Window> {
+    pub(in crate::operators) fn after(self, slice: Window, watermark: i64) -> impl Iterator<Item = Window> {
         std::iter::successors(self.first_after(slice, watermark), move |window| {
             self.first_after(slice, window.end.saturating_sub(1))
         })

@@ -18,7 +18,7 @@ use super::firing::{Firing, Runs};
 use crate::error::EngineError;
 use crate::operators::aggregate::Series;
 use crate::operators::waiting::{Meets, Place, Side, SidePlan, WaitingOwner};
-use crate::operators::window::{Grid, Window};
+use crate::operators::window::{Grid, Window, zone};
 
 /// A function in windows, resolved against its inputs.
 pub(in super::super) struct Shape {
@@ -46,7 +46,10 @@ impl Shape {
         let meets = match (&window.window, window.window.slices()) {
             (WindowSpec::Same, _) => Meets::InColumns,
             (WindowSpec::Session { .. }, _) => Meets::InTime,
-            (_, Some((size_ms, offset_ms))) => Meets::InGrid(Grid::new(size_ms, offset_ms, None)),
+            (_, Some((size_ms, offset_ms))) => {
+                let zone = zone(window.time.time_zone.as_deref()).map_err(invariant)?;
+                Meets::InGrid(Grid::new(size_ms, offset_ms, zone))
+            }
             (other, None) => return Err(invariant(format!("a function takes no rows of {other:?}"))),
         };
         let grid = match meets {

@@ -4,7 +4,7 @@ use levada_common::plan::{TopWindow, WindowTime};
 use levada_common::time::Watermark;
 
 use super::stored::{memory, stores};
-use super::windows::{Given, Row, WindowRig, batch, input};
+use super::windows::{Given, Row, WindowRig, batch, input, overlapping};
 use super::*;
 
 const SIZE_MS: i64 = 10;
@@ -15,6 +15,15 @@ const APART: i64 = 1_000_003;
 fn top(rng: &mut StdRng) -> TopSpec {
     let window = TopWindow::Tumbling { size_ms: SIZE_MS, offset_ms: 0, time: WindowTime::processing() };
     TopSpec { window: Some(window), ..super::windows::top(rng) }
+}
+
+/// As `top`, or in windows that overlap.
+fn any_top(rng: &mut StdRng) -> TopSpec {
+    let top = top(rng);
+    match rng.random() {
+        true => TopSpec { window: Some(overlapping(rng, WindowTime::processing())), ..top },
+        false => top,
+    }
 }
 
 /// What the clock shows, and the rows that come in then.
@@ -75,7 +84,7 @@ fn rows_are_in_the_window_that_is_open_when_they_come() {
     let mut rows = 0;
     for seed in 0..300 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let top = TopSpec { keys: vec!["k".into()], ..top(&mut rng) };
+        let top = TopSpec { keys: vec!["k".into()], ..any_top(&mut rng) };
         let memories = [(); 2].map(|()| rng.random_bool(0.6).then(|| memory(&mut rng)));
         let (mut clock, mut next) = (rng.random_range(-50..50), 0);
         let mut all = arrivals(&mut rng, &mut clock, None, &mut next);
@@ -118,7 +127,7 @@ fn a_window_fires_when_its_end_has_come_and_says_when_that_is() {
     assert_eq!(rig.given(), 0, "event time is nothing to it");
     assert_eq!(rig.operator.tick(10).unwrap(), Some(10), "it has output");
     rig.drain();
-    assert_eq!(rig.given, [(1, 1, 0, 1)]);
+    assert_eq!(rig.given, [(1, 1, (0, 10), 1)]);
     assert_eq!(rig.operator.tick(11).unwrap(), None);
 }
 
@@ -128,7 +137,7 @@ fn two_phases_give_what_one_gives() {
     let (mut given, mut dropped) = (0, 0);
     for seed in 0..300 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let top = TopSpec { keys: Vec::new(), ..top(&mut rng) };
+        let top = TopSpec { keys: Vec::new(), ..any_top(&mut rng) };
         let (mut clock, mut next) = (0, 0);
         let all = arrivals(&mut rng, &mut clock, None, &mut next);
         let local = TopSpec { local: true, ..top.clone() };

@@ -5,7 +5,7 @@ use levada_common::plan::{TopWindow, WindowTime};
 use levada_state::snapshot::{Contents, DatabaseSnapshot};
 
 use super::stored::{memory, stores};
-use super::windows::{Row, Step, WindowRig, expected, steps_of_keys, top};
+use super::windows::{Row, Step, WindowRig, any_top, expected, steps_of_keys, top};
 use super::*;
 
 /// Keys, of which few are in memory.
@@ -47,7 +47,7 @@ fn windows_give_the_best_rows_while_keys_leave_memory_and_come_back() {
     let (mut hits, mut rows) = (0, 0);
     for seed in 0..200 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let (top, memory) = (top(&mut rng), memory(&mut rng));
+        let (top, memory) = (any_top(&mut rng), memory(&mut rng));
         let steps = steps_of_keys(&mut rng, &mut 0, &mut 0, (KEYS, 40));
         let (mut rig, mut checkpoint) = (before_store(&top, memory), 0);
         for step in &steps {
@@ -75,7 +75,7 @@ fn windows_give_the_best_rows_while_keys_leave_memory_and_come_back() {
 fn windows_go_on_from_every_backend_in_every_other_at_every_width() {
     for seed in 0..120 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let top = TopSpec { keys: vec!["k".into()], ..top(&mut rng) };
+        let top = TopSpec { keys: vec!["k".into()], ..any_top(&mut rng) };
         let (mut time, mut next, mut all) = (0, 0, Vec::new());
         let (mut given, mut late) = (Vec::new(), Vec::new());
         let mut rigs = vec![(everything(), before_store(&top, memory(&mut rng)))];

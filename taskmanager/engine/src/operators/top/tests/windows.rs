@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use arrow::array::TimestampMillisecondArray;
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
-use levada_common::plan::TopWindow;
+use levada_common::plan::{TopWindow, WindowSpec, WindowTime};
 use levada_common::time::Watermark;
 
 use super::*;
@@ -28,8 +28,8 @@ pub(super) enum Step {
     Advance(i64),
 }
 
-/// What goes out: key, place, window, id.
-pub(super) type Given = (i64, i64, i64, i64);
+/// What goes out: key, place, start and end of the window, id.
+pub(super) type Given = (i64, i64, (i64, i64), i64);
 
 pub(super) fn input() -> StreamSchema {
     let columns =
@@ -92,6 +92,50 @@ pub(super) fn top(rng: &mut StdRng) -> TopSpec {
     }
 }
 
+/// In windows that overlap, of this time.
+pub(super) fn overlapping(rng: &mut StdRng, time: WindowTime) -> TopWindow {
+    let windows = [
+        WindowSpec::Sliding { size_ms: 10, slide_ms: 4, offset_ms: 1 },
+        WindowSpec::Sliding { size_ms: 6, slide_ms: 3, offset_ms: 0 },
+        WindowSpec::Cumulate { size_ms: 12, step_ms: 4, offset_ms: 2 },
+    ];
+    TopWindow::Overlapping { windows: windows[rng.random_range(0..3)].clone(), time }
+}
+
+/// As `top`, or in windows that overlap.
+pub(super) fn any_top(rng: &mut StdRng) -> TopSpec {
+    let top = top(rng);
+    match rng.random() {
+        true => TopSpec { window: Some(overlapping(rng, WindowTime::default())), ..top },
+        false => top,
+    }
+}
+
+/// Start and end of each window that has a time.
+fn windows_of(top: &TopSpec, time: i64) -> Vec<(i64, i64)> {
+    let tumbling = |size: i64, offset: i64| {
+        let start = (time - offset).div_euclid(size) * size + offset;
+        (start, start + size)
+    };
+    match top.window.as_ref().expect("it is in windows") {
+        TopWindow::Same => vec![tumbling(SIZE_MS, 0)],
+        TopWindow::Tumbling { size_ms, offset_ms, .. } => vec![tumbling(*size_ms, *offset_ms)],
+        TopWindow::Overlapping { windows: WindowSpec::Sliding { size_ms, slide_ms, offset_ms }, .. } => {
+            let starts = (time - size_ms + 1..=time).filter(|start| (start - offset_ms).rem_euclid(*slide_ms) == 0);
+            starts.map(|start| (start, start + size_ms)).collect()
+        }
+        TopWindow::Overlapping { windows: WindowSpec::Cumulate { size_ms, step_ms, offset_ms }, .. } => {
+            let (start, end) = tumbling(*size_ms, *offset_ms);
+            (1..)
+                .map(|steps| (start, start + steps * step_ms))
+                .take_while(|(_, to)| *to <= end)
+                .filter(|(_, to)| *to > time)
+                .collect()
+        }
+        TopWindow::Overlapping { windows, .. } => panic!("{windows:?} do not overlap"),
+    }
+}
+
 pub(super) fn steps(rng: &mut StdRng, time: &mut i64, next: &mut i64) -> Vec<Step> {
     let count = rng.random_range(1..12);
     steps_of_keys(rng, time, next, (4, count))
@@ -116,19 +160,19 @@ pub(super) fn steps_of_keys(rng: &mut StdRng, time: &mut i64, next: &mut i64, (k
 
 /// What windows that fire give, and the ids of late rows: every window is a list.
 pub(super) fn expected(top: &TopSpec, steps: &[Step]) -> (Vec<Given>, Vec<i64>) {
-    let (mut windows, mut late, mut watermark) = (BTreeMap::<(i64, i64), Vec<Row>>::new(), Vec::new(), i64::MIN);
+    let (mut windows, mut late, mut watermark) = (BTreeMap::<((i64, i64), i64), Vec<Row>>::new(), Vec::new(), i64::MIN);
     for step in steps {
         match step {
             Step::Advance(to) => watermark = *to,
             Step::Rows(rows) => {
                 for row in rows {
-                    match start(row.time) + SIZE_MS - 1 <= watermark {
-                        true => late.push(row.id),
-                        false => {
-                            let key = if top.keys.is_empty() { 0 } else { row.key };
-                            windows.entry((start(row.time), key)).or_default().push(*row);
-                        }
+                    let mut open = windows_of(top, row.time);
+                    open.retain(|(_, end)| end - 1 > watermark);
+                    if open.is_empty() {
+                        late.push(row.id);
                     }
+                    let key = if top.keys.is_empty() { 0 } else { row.key };
+                    open.into_iter().for_each(|window| windows.entry((window, key)).or_default().push(*row));
                 }
             }
         }
@@ -159,7 +203,6 @@ pub(super) struct WindowRig {
     pub(super) late: Vec<i64>,
     /// Most bytes that were held.
     pub(super) peak_bytes: u64,
-    size_ms: i64,
 }
 
 impl WindowRig {
@@ -178,11 +221,7 @@ impl WindowRig {
         let context =
             OperatorContext { key_groups, max_parallelism: MAX_PARALLELISM, cold, ..crate::testing::context("best", 7) };
         operator.open(&context, restored).expect("it opens");
-        let size_ms = match &top.window {
-            Some(TopWindow::Tumbling { size_ms, .. }) => *size_ms,
-            _ => SIZE_MS,
-        };
-        Self { operator, metrics: context.metrics, given: Vec::new(), late: Vec::new(), peak_bytes: 0, size_ms }
+        Self { operator, metrics: context.metrics, given: Vec::new(), late: Vec::new(), peak_bytes: 0 }
     }
 
     pub(super) fn run(&mut self, steps: &[Step]) {
@@ -239,8 +278,8 @@ impl WindowRig {
             assert!((1..=7).contains(&batch.num_rows()));
             for row in 0..batch.num_rows() {
                 let [key, id, place, start, end, time] = [0, 1, 2, 3, 4, 5].map(|at| number(&batch, at, row));
-                assert_eq!((end, time), (start + self.size_ms, start + self.size_ms - 1));
-                self.given.push((key, place, start, id));
+                assert_eq!(time, end - 1);
+                self.given.push((key, place, (start, end), id));
             }
         }
         self.peak_bytes = self.peak_bytes.max(self.bytes());
@@ -267,7 +306,7 @@ fn windows_give_the_best_rows_of_each_key() {
     let mut rows = 0;
     for seed in 0..500 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let top = top(&mut rng);
+        let top = any_top(&mut rng);
         let steps = steps(&mut rng, &mut 0, &mut 0);
         let mut rig = WindowRig::new(&top, Vec::new(), everything());
         rig.run(&steps);
@@ -282,7 +321,7 @@ fn windows_give_the_best_rows_of_each_key() {
 fn restored_windows_go_on_as_if_nothing_had_been() {
     for seed in 0..300 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let top = TopSpec { keys: vec!["k".into()], ..top(&mut rng) };
+        let top = TopSpec { keys: vec!["k".into()], ..any_top(&mut rng) };
         let (mut time, mut next) = (0, 0);
         let (before, after) = (steps(&mut rng, &mut time, &mut next), steps(&mut rng, &mut time, &mut next));
         let mut rig = WindowRig::new(&top, Vec::new(), everything());
@@ -325,4 +364,30 @@ fn rows_that_are_not_among_the_best_are_not_kept() {
         rig.run(&[Step::Rows((0..100).map(row).collect())]);
     }
     assert_eq!(rig.metrics.state_keys.load(Ordering::Relaxed), 12);
+}
+
+/// Berlin is an hour ahead of UTC: its days begin at 23:00.
+#[test]
+fn windows_of_a_time_zone_begin_by_its_clocks() {
+    const HOUR_MS: i64 = 3_600_000;
+    let zone = WindowTime { time_zone: Some("Europe/Berlin".into()), ..WindowTime::default() };
+    let days = |window| TopSpec {
+        keys: vec!["k".into()],
+        limit: 1,
+        with_ties: false,
+        window: Some(window),
+        ..top(&mut StdRng::seed_from_u64(1))
+    };
+    let tumbling = TopWindow::Tumbling { size_ms: 24 * HOUR_MS, offset_ms: 0, time: zone.clone() };
+    let windows = WindowSpec::Sliding { size_ms: 48 * HOUR_MS, slide_ms: 24 * HOUR_MS, offset_ms: 0 };
+    let given = |window| {
+        let mut rig = WindowRig::new(&days(window), Vec::new(), everything());
+        let row = |(id, hours)| Row { key: 1, time: hours * HOUR_MS, value: None, id };
+        rig.run(&[Step::Rows([(1, 22), (2, 23), (3, 46)].map(row).into())]);
+        rig.finish();
+        let hours = |(_, _, (start, end), id): &Given| (start / HOUR_MS, end / HOUR_MS, *id);
+        rig.given.iter().map(hours).collect::<Vec<_>>()
+    };
+    assert_eq!(given(tumbling), [(-1, 23, 1), (23, 47, 2)]);
+    assert_eq!(given(TopWindow::Overlapping { windows, time: zone }), [(-25, 23, 1), (-1, 47, 1), (23, 71, 2)]);
 }

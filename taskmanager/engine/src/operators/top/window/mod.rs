@@ -1,9 +1,10 @@
 //! The best rows of each key and window, given when the window fires.
 //!
 //! A key is one of a window: all windows share an index, a heap and lists, and each window knows its keys. In which window a row is
-//! is not saved but computed again. In front of a store keys leave memory one by one with their rows, and those of a batch come back
-//! by one sorted read, as those of a running top-N do; a window that fires goes out key by key, what only the store has of it before
-//! what memory has. Invariant: a window's rows go out best first, and are gone from the state when they are out.
+//! is not saved but computed again; where windows overlap a row is kept in each of its windows, with columns that say in which. In
+//! front of a store keys leave memory one by one with their rows, and those of a batch come back by one sorted read, as those of a
+//! running top-N do; a window that fires goes out key by key, what only the store has of it before what memory has. Invariant: a
+//! window's rows go out best first, and are gone from the state when they are out.
 
 mod firing;
 mod restore;
@@ -33,7 +34,7 @@ use firing::{Firing, Made};
 ///
 /// Shape of the output: the input's columns but for those of a window, the place where one is asked for, `window_start`,
 /// `window_end`, `window_time` (end − 1 ms); append. Windows fire in the order of their ends. By processing time no row is late:
-/// each is kept with when it came in.
+/// each is kept with when it came in, or in which windows. Of windows that overlap a row is late when all of its own have fired.
 pub(super) struct WindowTop {
     shape: Shape,
     best: Best,
@@ -189,7 +190,12 @@ impl Operator for WindowTop {
     }
 
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        self.waiting = Some(self.shape.taken(batch, self.clock.now())?);
+        let (rows, late) = self.shape.taken(&batch, self.clock.now(), self.clock.watermark())?;
+        if !late.is_empty() {
+            let late = Split::Rows(UInt32Array::from(late));
+            self.late.take(&batch, &late).map_err(|source| self.shape.kernel(source))?;
+        }
+        self.waiting = Some(rows).filter(|rows| rows.num_rows() > 0);
         self.take_waiting().map(drop)
     }
 
