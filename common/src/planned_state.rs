@@ -29,6 +29,10 @@ pub const PROCESSING_TIME: &str = "processing_time";
 /// Name of how far rows that wait are numbered: kept where a store tells them apart by it.
 pub const ROW_NUMBERS: &str = "row_numbers";
 
+/// Name of by what the best rows of windows were put into these: kept where a store has each in its window, whatever the job says of
+/// windows when it goes on.
+pub const PLACED_BY: &str = "placed_by";
+
 /// Name of where each key's sessions are: kept by a store only, which finds by it the sessions of a batch's keys.
 pub const SESSION_BOUNDS: &str = "session_bounds";
 
@@ -147,8 +151,9 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Top(spec) => {
             let state = spec.state(&operator.input);
             let time = if spec.is_by_clock() { PROCESSING_TIME } else { WATERMARK };
-            let time = spec.window.is_some().then(|| (time.into(), StateKind::OperatorUnion, StateSchema::default()));
-            std::iter::once((state.name, state.kind, state.schema)).chain(time).collect()
+            let of_windows = [time, PLACED_BY].into_iter().filter(|_| spec.window.is_some());
+            let of_windows = of_windows.map(|name| (name.into(), StateKind::OperatorUnion, StateSchema::default()));
+            std::iter::once((state.name, state.kind, state.schema)).chain(of_windows).collect()
         }
     }
 }

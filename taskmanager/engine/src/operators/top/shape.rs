@@ -40,6 +40,8 @@ pub(super) struct Shape {
     pub(super) with_ties: bool,
     /// Where windows come from; without any, rows go out as they come.
     pub(super) windows: Option<WindowSource>,
+    /// By what rows are in their windows.
+    pub(super) placed_by: String,
     /// Where windows overlap: how rows come into each of theirs.
     spread: Option<Spread>,
     /// For each column of what a window gives, where it comes from.
@@ -98,8 +100,12 @@ impl Shape {
         let fields = fields.chain([SortField::new_with_options(DataType::Int64, arrival)]);
         let encoder = RowConverter::new(fields.collect()).map_err(|error| invariant(error.to_string()))?;
         let is_append = top.is_append();
-        let windows = top.window.as_ref().map(|window| window_source(window, top.local, &kept_input));
-        let windows = windows.transpose().map_err(invariant)?;
+        let (windows, placed_by) = match &top.window {
+            None => (None, String::new()),
+            Some(window) => {
+                window_source(window, top.local, &kept_input).map(|(source, by)| (Some(source), by)).map_err(invariant)?
+            }
+        };
         let spread = match &top.window {
             Some(TopWindow::Overlapping { windows, time }) if !top.local => {
                 Some(Spread::new(windows, time, &spec.input).map_err(invariant)?)
@@ -142,6 +148,7 @@ impl Shape {
             places: top.place.is_some(),
             with_ties: top.with_ties,
             windows,
+            placed_by,
             spread,
             origins,
             order_place: kept.len(),
@@ -350,16 +357,17 @@ impl Shape {
     }
 }
 
-/// Where windows come from, of rows that are kept with these columns.
+/// Where windows come from, of rows that are kept with these columns, and by what the rows are in them.
 ///
 /// Errors: a column that there is not, in words.
-fn window_source(window: &TopWindow, is_local: bool, kept: &StreamSchema) -> Result<WindowSource, String> {
+fn window_source(window: &TopWindow, is_local: bool, kept: &StreamSchema) -> Result<(WindowSource, String), String> {
     let place = |name: &str| kept.batch_index(name).ok_or_else(|| format!("no column \"{name}\" in the input"));
-    let of_columns = |[start, end]: [&str; 2]| Ok(WindowSource::Columns { start: place(start)?, end: place(end)? });
+    let of_columns =
+        |[start, end]: [&str; 2]| Ok((WindowSource::Columns { start: place(start)?, end: place(end)? }, start.to_owned()));
     let of_times = |(length_ms, offset_ms), time: &WindowTime| {
         let grid = Grid::new(length_ms, offset_ms, zone(time.time_zone.as_deref())?);
-        let time = kept.event_time.as_ref().ok_or("a window without event time")?;
-        Ok(WindowSource::Times { time: place(time)?, grid })
+        let time = kept.event_time.clone().ok_or("a window without event time")?;
+        Ok((WindowSource::Times { time: place(&time)?, grid }, time))
     };
     match window {
         TopWindow::Tumbling { size_ms, offset_ms, time } => of_times((*size_ms, *offset_ms), time),

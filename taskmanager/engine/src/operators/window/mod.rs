@@ -4,6 +4,7 @@
 
 mod clock;
 mod grid;
+mod placed;
 mod source;
 mod split;
 
@@ -16,6 +17,7 @@ use levada_state::cold;
 
 pub(super) use clock::WindowClock;
 pub(super) use grid::{Grid, grid_floor};
+pub(super) use placed::{placed_part, was_placed};
 pub(super) use source::{WindowSource, times};
 pub(super) use split::{Split, split_windows};
 

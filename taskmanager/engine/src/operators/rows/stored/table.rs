@@ -75,6 +75,8 @@ pub(in crate::operators) struct StoredRows {
     sending: VecDeque<Piece>,
     /// The number of the next row: greater than that of any row of a key in memory.
     next: i64,
+    /// Rows with lesser numbers are where they do not belong, and are brought in otherwise.
+    begins_at: Option<i64>,
 }
 
 impl StoredRows {
@@ -90,6 +92,7 @@ impl StoredRows {
             deletes: Vec::new(),
             sending: VecDeque::new(),
             next: 0,
+            begins_at: None,
         }
     }
 
@@ -98,6 +101,19 @@ impl StoredRows {
         let numbers = self.next..self.next + rows as i64;
         self.next = numbers.end;
         Arc::new(Int64Array::from_iter_values(numbers))
+    }
+
+    /// The greatest number of entries of a scan; the least where there are none.
+    pub(in crate::operators) fn last_number(&self, entries: &RecordBatch) -> i64 {
+        let number = self.places.keys.len() + usize::from(self.places.window.is_some());
+        let numbers = entries.column(number).as_primitive::<Int64Type>().values();
+        numbers.iter().copied().max().unwrap_or(i64::MIN)
+    }
+
+    /// From now on rows have numbers from this one on; what the store has below it is not found any more.
+    pub(in crate::operators) fn begin_at(&mut self, number: i64) {
+        self.next = self.next.max(number);
+        self.begins_at = Some(number);
     }
 
     /// These rows came into the heap.
@@ -228,17 +244,23 @@ impl StoredRows {
 
     /// What was found below these keys, whose numbers are `ids`.
     pub(super) fn taken(&mut self, keys: &[ArrayRef], ids: &[u32], loaded: &Loaded) -> Result<Taken, ArrowError> {
-        let positions = UInt32Array::from(loaded.positions.clone());
+        let (mut positions, mut found) = (loaded.positions.clone(), loaded.rows.columns().to_vec());
+        if let Some(first) = self.begins_at {
+            let numbers = found[0].as_primitive::<Int64Type>();
+            let is_found = BooleanArray::from_iter(numbers.values().iter().map(|number| Some(*number >= first)));
+            let mut each = is_found.values().iter();
+            positions.retain(|_| each.next().unwrap_or_default());
+            found = found.iter().map(|column| filter(column, &is_found)).collect::<Result<_, _>>()?;
+        }
         let EntryPlaces { keys: key_places, window, values, number, since, width } = &self.places;
-        let mut columns = vec![None; *width];
-        let found = loaded.rows.columns();
+        let (mut columns, places) = (vec![None; *width], UInt32Array::from(positions.clone()));
         let numbers = found[0].as_primitive::<Int64Type>();
         // Those of rows that came from a file are below zero.
         let last = numbers.values().iter().max().map_or(0, |last| last.saturating_add(1));
         self.next = self.next.max(last);
         columns[*number] = Some(Arc::clone(&found[0]));
         for (place, column) in key_places.iter().chain(window.iter().flatten()).zip(keys) {
-            columns[*place] = Some(take(column, &positions, None)?);
+            columns[*place] = Some(take(column, &places, None)?);
         }
         let mut marks = None;
         for (place, column) in values.iter().copied().chain(since.map(Some)).zip(&found[1..]) {
@@ -247,7 +269,7 @@ impl StoredRows {
                 None => marks = Some(column.as_boolean().clone()),
             }
         }
-        let keys = loaded.positions.iter().map(|position| ids[*position as usize]).collect();
+        let keys = positions.iter().map(|position| ids[*position as usize]).collect();
         Ok(Taken { keys, columns, marks })
     }
 

@@ -20,11 +20,20 @@ impl KeyedRowStore {
     /// Begins to visit what the store has of a window, in the order of its keys: rows of keys that memory has are among it. What is
     /// visited may be deleted on the way, so what is being sent is sent first: it has these rows.
     pub(in crate::operators) fn visit(&mut self, rows: &mut impl HeapsByKey, window: Window) -> Result<Scan, EngineError> {
+        self.scan(rows, Within::Exactly(window.in_store()))
+    }
+
+    /// Likewise what it has of all windows.
+    pub(in crate::operators) fn visit_all(&mut self, rows: &mut impl HeapsByKey) -> Result<Scan, EngineError> {
+        self.scan(rows, Within::Any)
+    }
+
+    fn scan(&mut self, rows: &mut impl HeapsByKey, within: Within) -> Result<Scan, EngineError> {
         if self.is_sending() {
             self.send(rows, usize::MAX)?;
         }
         let state = rows.heap(0).stored.state;
-        self.behind.scan(state, Scope { groups: self.key_groups, within: Within::Exactly(window.in_store()) })
+        self.behind.scan(state, Scope { groups: self.key_groups, within })
     }
 
     /// A batch of a visit.

@@ -5,6 +5,7 @@
 use arrow::array::ArrayRef;
 use arrow::compute::filter;
 use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
 use levada_state::key_index::KeyIndex;
 use levada_state::row_codec::STAMP_UNKNOWN;
 
@@ -51,6 +52,20 @@ impl Best {
             stored.forgot(row);
         }
         self.remove(row);
+    }
+}
+
+impl BestOf<'_> {
+    /// The greatest number of entries of a scan.
+    pub(in super::super) fn last_number(&self, entries: &RecordBatch) -> i64 {
+        self.best.stored.as_ref().map_or(i64::MIN, |stored| stored.last_number(entries))
+    }
+
+    /// Has rows numbered from this one on, and nothing found below it.
+    pub(in super::super) fn begin_at(&mut self, number: i64) {
+        if let Some(stored) = &mut self.best.stored {
+            stored.begin_at(number);
+        }
     }
 }
 

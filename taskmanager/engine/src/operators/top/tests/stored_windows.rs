@@ -143,14 +143,16 @@ fn add(
     }
 }
 
-/// The job has longer or shorter windows than its snapshot.
+/// The job has longer or shorter windows than its snapshot, or those of its input and had its own, or the other way round.
 #[test]
 fn rows_of_other_windows_are_put_into_those_that_there_are() {
     let of_size = |size_ms| Some(TopWindow::Tumbling { size_ms, offset_ms: 0, time: WindowTime::default() });
-    for seed in 0..80 {
+    let windows = [of_size(5), of_size(7), of_size(10), of_size(20), Some(TopWindow::Same)];
+    for seed in 0..160 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let old = TopSpec { window: of_size(10), ..top(&mut rng) };
-        let new = TopSpec { window: of_size([5, 7, 20][rng.random_range(0..3)]), ..old.clone() };
+        let [old, new] = [(); 2].map(|()| windows[rng.random_range(0..5)].clone());
+        let old = TopSpec { window: old, ..top(&mut rng) };
+        let new = TopSpec { window: new, ..old.clone() };
         let (mut time, mut next) = (0, 0);
         let [first, second] = [(); 2].map(|()| steps_of_keys(&mut rng, &mut time, &mut next, (KEYS, 15)));
         let given = [None, Some(memory(&mut rng))].map(|memory| {

@@ -27,7 +27,7 @@ use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::late::LateRows;
 use crate::operators::rows::{KeyedRowStore, Saving};
-use crate::operators::window::{Split, Window, WindowClock};
+use crate::operators::window::{Split, Window, WindowClock, placed_part};
 use firing::{Firing, Made};
 
 /// The best rows of each key in windows of event time or of processing time.
@@ -251,7 +251,11 @@ impl Operator for WindowTop {
             return Ok(Vec::new());
         }
         let mut parts = match self.before_store() {
-            Some((store, mut best)) => store.snapshot(&mut best, checkpoint)?,
+            Some((store, mut best)) => {
+                let mut parts = store.snapshot(&mut best, checkpoint)?;
+                parts.extend(placed_part(&self.shape.uid, self.shape.placed_by.clone()));
+                parts
+            }
             None => {
                 let reader = self.saving.begin(checkpoint, &self.best.heap, None, &self.shape.pieces, &self.shape.saved);
                 self.saving.advance();
