@@ -51,6 +51,7 @@ fn the_bytes_of_a_windowed_entry_are_golden() {
         map_key: vec![column("page", LogicalType::Int32)],
         values: vec![column("n", LogicalType::Int64), column("rate", LogicalType::Float32)],
         ttl: Stamps::Processing,
+        ..StateSchema::default()
     });
     let windows = Namespaces::column(&[Some(Window { end: 10, start: -1 }), None]);
     let rows = batch(
