@@ -75,8 +75,8 @@ impl Coercion<'_> {
         if !any(has_float) || !any(has_decimal) {
             return Ok(false);
         }
-        // What does not fit the function is said by DataFusion.
-        let Ok(taken) = fields_with_udf(&fields, function.func.as_ref()) else { return Ok(false) };
+        // Where decimals do not fit the function beside floats, floats may; else DataFusion says that nothing does.
+        let Ok(taken) = fields_with_udf(&fields, function.func.as_ref()) else { return Ok(true) };
         Ok(fields.iter().zip(&taken).any(|(field, taken)| becomes_decimal(field.data_type(), taken.data_type())))
     }
 }

@@ -47,6 +47,7 @@ fn floats_stay_floats_beside_decimals() {
     assert_eq!(flags("f is distinct from 0.5", &values), values.map(|value| value != 0.5));
     assert_eq!(flags("case f when 0.5 then true else false end", &values), values.map(|value| value == 0.5));
     assert_eq!(flags("1 in (0.5, f)", &[1.0, HUGE]), [true, false]);
+    assert_eq!(flags("array_has(make_array(f, 0.5), 0.25)", &[0.25, HUGE, 0.5]), [true, false, false]);
 }
 
 #[test]
