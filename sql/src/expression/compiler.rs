@@ -26,6 +26,7 @@ use super::coerce::coerce;
 use super::division::divide_by_constants;
 use super::evaluate::{ColumnReference, Computed};
 use super::functions::Functions;
+use super::guard::guard;
 use super::normal::is_normalisation;
 use super::parse::{check_names, columns_in, parse, use_own_names};
 use super::quotient::is_division;
@@ -142,7 +143,7 @@ impl Compiler {
         check_depth(&expr, DEPTH_EVALUATED_MAX)?;
         let expr = divide_by_constants(expr, &schema).map_err(reason)?;
         let physical = create_physical_expr(&expr, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default());
-        let physical = fail_on_overflow(physical.map_err(reason)?).map_err(reason)?;
+        let physical = fail_on_overflow(physical.map_err(reason)?).and_then(guard).map_err(reason)?;
         let data_type = physical.data_type(&arrow_schema).map_err(reason)?;
         let ty = column_type(&data_type)?;
         Ok(Planned { physical, data_type, ty, nullable, columns: columns.into_iter().collect() })

@@ -15,6 +15,9 @@ use datafusion_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+const QUOTIENT: &str = "divide_by_constant";
+const REMAINDER: &str = "remainder_by_constant";
+
 /// Replaces `x / c` and `x % c` where `x` is INT64 and `c` a constant of at least 2; others stay.
 pub(super) fn divide_by_constants(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let rewritten = expr.transform_up(|expr| {
@@ -31,6 +34,11 @@ pub(super) fn divide_by_constants(expr: Expr, schema: &DFSchema) -> Result<Expr>
         }
     })?;
     Ok(rewritten.data)
+}
+
+/// Whether this is a function that `divide_by_constants` puts in: no row fails.
+pub(super) fn is_by_constant(function: &ScalarUDF) -> bool {
+    [QUOTIENT, REMAINDER].contains(&function.name())
 }
 
 /// A divisor with its reciprocal: `magnitude / divisor` is `magnitude · multiplier >> shift` for magnitudes up to 2⁶³.
@@ -80,7 +88,7 @@ impl DivideByConstant {
 
 impl ScalarUDFImpl for DivideByConstant {
     fn name(&self) -> &str {
-        if self.remainder { "remainder_by_constant" } else { "divide_by_constant" }
+        if self.remainder { REMAINDER } else { QUOTIENT }
     }
 
     fn signature(&self) -> &Signature {

@@ -9,6 +9,7 @@ mod compiler;
 mod division;
 mod evaluate;
 mod functions;
+mod guard;
 mod normal;
 mod parse;
 mod quotient;

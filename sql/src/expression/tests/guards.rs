@@ -35,6 +35,31 @@ fn a_row_is_bad_only_where_nothing_guards_it() {
     assert_eq!(of_row("10 / price > 1 and price <> 0", 0, Some(1)), Err("division by zero".into()));
 }
 
+/// Of whole columns, where it is guarded in some rows only; else each such row costs several evaluations of a part of its batch.
+#[test]
+fn guarded_rows_do_not_fail_their_batch() {
+    let of = |sql: &str, prices: &[i64]| {
+        let columns = vec![Column::new("price", LogicalType::Int64, true)];
+        let schema = StreamSchema::append(columns);
+        let prices: ArrayRef = Arc::new(prices.iter().map(|price| (*price >= 0).then_some(*price)).collect::<Int64Array>());
+        let batch = RecordBatch::try_new(schema.to_arrow(), vec![prices]).unwrap();
+        let flags = Compiler::new().compile(sql, &schema, &LogicalType::Boolean)?.evaluate(&batch)?;
+        Ok::<_, String>(flags.as_boolean().iter().collect::<Vec<_>>())
+    };
+    let (yes, no) = (Some(true), Some(false));
+    for sql in ["price <> 0 and 10 / price > 1", "case when price = 0 then false else 10 / price > 1 end"] {
+        assert_eq!(of(sql, &[0, 1, 2, 3]), Ok(vec![no, yes, yes, yes]), "{sql}");
+        assert_eq!(of(sql, &[0, 0, 0, 0, 0, 1]), Ok(vec![no, no, no, no, no, yes]), "{sql}");
+        assert_eq!(of(sql, &[0, 0]), Ok(vec![no, no]), "{sql}");
+        assert_eq!(of(sql, &[1, 20]), Ok(vec![yes, no]), "{sql}");
+    }
+    assert_eq!(of("price <> 0 and 10 / price > 1", &[0, -1, 1]), Ok(vec![no, None, yes]));
+    assert_eq!(of("price = 0 or 10 / price > 1", &[0, 20, 1, -1]), Ok(vec![yes, no, yes, None]));
+    assert_eq!(of("price = 0 or price = 1 or 10 / (price - 1) > 5", &[0, 1, 2, 20]), Ok(vec![yes, yes, yes, no]));
+    assert_eq!(of("price <> 0 and (price = 1 or 10 / (price - 1) / price > 1)", &[0, 1, 2, 20]), Ok(vec![no, yes, yes, no]));
+    assert_eq!(of("price < 5 and 10 / price > 1", &[0, 1, 9]), Err("division by zero".into()));
+}
+
 /// Where every row is bad nothing is left, and of that there are columns.
 #[test]
 fn no_expression_fails_over_no_rows() {
