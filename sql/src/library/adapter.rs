@@ -11,6 +11,7 @@ use datafusion_common::Result;
 use datafusion_expr::{EmitTo, GroupsAccumulator};
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::GroupsAccumulatorAdapter;
 use datafusion_physical_expr::PhysicalExpr;
+use levada_common::keys::normalise_key_column;
 use levada_common::types::Column;
 use levada_engine::aggregate::{LibraryAggregate, OfGroups};
 
@@ -52,8 +53,9 @@ impl Adapter {
     fn take_rows(&self, groups: usize, rows: OfGroups<'_>, accumulator: &mut dyn GroupsAccumulator) -> Result<()> {
         let input = &self.typed.input;
         let columns = rows.columns.iter().zip(input.fields());
-        let columns =
-            columns.map(|(column, field)| cast(column, field.data_type())).collect::<std::result::Result<Vec<_>, _>>()?;
+        // Floats have one zero and one NaN, as everywhere where they are ordered or told apart.
+        let columns = columns.map(|(column, field)| cast(column, field.data_type()).map(normalise_key_column));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         let filter: Option<&BooleanArray> = rows.columns.get(input.fields().len()).map(|filter| filter.as_boolean());
         let options = RecordBatchOptions::new().with_row_count(Some(rows.groups.len()));
         let batch = RecordBatch::try_new_with_options(Arc::clone(input), columns, &options)?;

@@ -171,6 +171,27 @@ fn results_are_right_by_hand() {
 }
 
 #[test]
+fn floats_have_one_zero_and_one_nan() {
+    let y = || vec![column("y", LogicalType::Float64)];
+    let by_y = vec![OrderSpec { column: "y".into(), ty: LogicalType::Float64, nullable: true, descending: false }];
+    let of = |request: LibraryRequest, values: &[f64]| {
+        let call = request.plan("c").unwrap();
+        let library = Compiler::new().aggregate(&call).unwrap();
+        let floats: ArrayRef = Arc::new(Float64Array::from(values.to_vec()));
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..values.len() as i64));
+        let columns: Vec<ArrayRef> = call.reads().map(|name| Arc::clone(if name == "y" { &floats } else { &numbers })).collect();
+        let nothing: Vec<ArrayRef> = kept_types(&call).iter().map(arrow::array::new_empty_array).collect();
+        let rows = OfGroups { groups: &vec![0; values.len()], columns: &columns };
+        let states = library.update(1, OfGroups { groups: &[], columns: &nothing }, rows).unwrap();
+        library.read(1, OfGroups { groups: &[0], columns: &states }).unwrap()
+    };
+    let median = of(LibraryRequest { arguments: y(), ..request("median") }, &[-f64::NAN, 1.0, 2.0]);
+    assert_eq!(median.as_primitive::<Float64Type>().value(0), 2.0);
+    let numbers = of(LibraryRequest { order: by_y, ..request("array_agg") }, &[-f64::NAN, 0.0, -0.0, -1.0, f64::NAN]);
+    assert_eq!(numbers.as_list::<i32>().value(0).as_primitive::<Int64Type>().values(), &[3, 1, 2, 0, 4]);
+}
+
+#[test]
 fn no_groups_have_no_states_and_no_results() {
     for request in requests() {
         let call = request.plan("c").unwrap();

@@ -1,12 +1,13 @@
 //! `min` and `max` of every scalar type.
 //!
-//! Floats order by arrow's total order: −NaN, −∞ … −0.0, 0.0 … ∞, NaN; so the maximum over a NaN is NaN. Strings and bytes order
-//! byte by byte.
+//! Floats order as −∞ … 0.0 … ∞, NaN, with one zero and one NaN, as they do among keys; so the maximum over a NaN is NaN. Strings
+//! and bytes order byte by byte.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryArray, Decimal128Array, StringArray};
 use arrow::datatypes::{DataType, Decimal128Type};
+use levada_common::keys::normalise_key_column;
 use levada_state::fixed;
 use levada_state::rows::Rows;
 
@@ -50,7 +51,8 @@ impl Extreme {
         match &mut self.best {
             Best::Words(best) => {
                 let (mut scratch, flip) = (Vec::new(), -i64::from(self.is_max));
-                let words = fixed::ordered(column, &mut scratch);
+                let column = normalise_key_column(ArrayRef::clone(column));
+                let words = fixed::ordered(&column, &mut scratch);
                 match (groups, nulls) {
                     (Groups::One { group, .. }, None) => {
                         let least = words.iter().map(|word| word ^ flip).min().unwrap_or(i64::MAX);
@@ -184,5 +186,28 @@ pub(crate) fn bytes_column<'a>(data_type: &DataType, values: impl Iterator<Item 
                 .collect::<StringArray>(),
         ),
         _ => Arc::new(values.collect::<BinaryArray>()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Float64Array;
+    use arrow::datatypes::Float64Type;
+
+    use super::*;
+
+    /// As over a changelog, where each value is a key.
+    #[test]
+    fn floats_have_one_zero_and_one_nan() {
+        for (of, least, most) in [([-f64::NAN, 1.0], 1.0, f64::NAN), ([0.0, -0.0], 0.0, 0.0), ([-0.0, -0.0], 0.0, 0.0)] {
+            let column: ArrayRef = Arc::new(Float64Array::from(of.to_vec()));
+            let found = [false, true].map(|is_max| {
+                let mut extreme = Extreme::new(DataType::Float64, is_max);
+                extreme.resize(1);
+                extreme.update(Groups::One { group: 0, rows: 2 }, &[ArrayRef::clone(&column)]).expect("nothing overflows");
+                extreme.read(Rows::first(1))[0].as_primitive::<Float64Type>().value(0).to_bits()
+            });
+            assert_eq!(found, [f64::to_bits(least), f64::to_bits(most)], "{of:?}");
+        }
     }
 }

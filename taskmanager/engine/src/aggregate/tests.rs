@@ -32,11 +32,16 @@ impl Value {
             (Self::Null, _) => Ordering::Less,
             (_, Self::Null) => Ordering::Greater,
             (Self::Int(one), Self::Int(other)) => one.cmp(other),
-            (Self::Float(one), Self::Float(other)) => one.total_cmp(other),
+            (Self::Float(one), Self::Float(other)) => normal(*one).total_cmp(&normal(*other)),
             (Self::Text(one), Self::Text(other)) => one.cmp(other),
             (one, other) => panic!("{one:?} and {other:?}"),
         }
     }
+}
+
+/// Floats have one zero and one NaN.
+fn normal(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value + 0.0 }
 }
 
 /// The values of a column.
@@ -85,7 +90,8 @@ type Row = (u8, [Option<i8>; 8]);
 
 fn columns(rows: &[Row]) -> Vec<ArrayRef> {
     let of = |at: usize| rows.iter().map(move |(_, cells)| cells[at]);
-    let floats = of(2).map(|n| n.map(|n| [f64::NAN, -0.0, 0.0].get((n + 3) as usize).copied().unwrap_or(f64::from(n) / 2.0)));
+    let special = [-f64::NAN, f64::NAN, -0.0, 0.0];
+    let floats = of(2).map(|n| n.map(|n| special.get((n + 4) as usize).copied().unwrap_or(f64::from(n) / 2.0)));
     vec![
         Arc::new(of(0).map(|n| n.map(|n| if n == 7 { i64::MAX } else { i64::from(n) })).collect::<Int64Array>()),
         Arc::new(of(1).map(|n| n.map(|n| if n < 0 { u64::MAX - 7 } else { n as u64 })).collect::<UInt64Array>()),

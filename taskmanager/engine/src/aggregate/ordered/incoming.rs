@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Decimal128Type};
+use levada_common::keys::normalise_key_column;
 use levada_state::fixed;
 
 use super::layout::{Cell, Layout, split};
@@ -64,7 +65,7 @@ impl<'a> Incoming<'a> {
         let mut incoming = Self { words: Vec::new(), texts: Vec::new(), steps: Vec::new(), is_last: layout.is_last };
         for (at, (cell, column)) in layout.cells.iter().zip(columns).enumerate() {
             let (words, texts) = (incoming.words.len(), incoming.texts.len());
-            incoming.add(cell, column);
+            incoming.add(cell, column, at < layout.orders);
             if at < layout.orders {
                 incoming.steps.extend((words..incoming.words.len()).map(Step::Word));
                 incoming.steps.extend((texts..incoming.texts.len()).map(|text| Step::Text(text, cell.flip != 0)));
@@ -73,7 +74,7 @@ impl<'a> Incoming<'a> {
         incoming
     }
 
-    fn add(&mut self, cell: &Cell, column: &'a ArrayRef) {
+    fn add(&mut self, cell: &Cell, column: &'a ArrayRef, is_order: bool) {
         let nulls = nulls_of(column);
         let mut push = |source| self.words.push(WordColumn { source, flip: cell.flip });
         if cell.presence.is_some() {
@@ -96,6 +97,11 @@ impl<'a> Incoming<'a> {
                 let (high, low): (Vec<i64>, Vec<i64>) = values.iter().map(|value| split(*value)).unzip();
                 push(Source::Each(without_nulls(Cow::Owned(high), nulls)));
                 push(Source::Each(without_nulls(Cow::Owned(low), nulls)));
+            }
+            DataType::Float32 | DataType::Float64 if is_order => {
+                let normal = normalise_key_column(ArrayRef::clone(column));
+                let words = Cow::Owned(fixed::ordered_cow(&normal).into_owned());
+                push(Source::Each(without_nulls(words, nulls)));
             }
             _ => push(Source::Each(without_nulls(fixed::ordered_cow(column), nulls))),
         }

@@ -9,7 +9,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::row::{RowConverter, SortField};
 use levada_common::ids::Uid;
-use levada_common::keys::KeyGroupRange;
+use levada_common::keys::{KeyGroupRange, normalise_key_column};
 use levada_common::plan::{OperatorSpec, TopSpec, TopWindow, WindowTime};
 use levada_common::types::{Column, StreamSchema};
 use levada_state::format::KEY_PREFIX;
@@ -229,7 +229,8 @@ impl Shape {
     /// What rows are ordered by, as bytes: the better, the less.
     pub(super) fn orders(&self, columns: &[ArrayRef], arrivals: &ArrayRef) -> Result<BinaryArray, EngineError> {
         let order = self.order.iter().map(|at| &columns[*at]);
-        let columns: Vec<ArrayRef> = order.chain([arrivals]).map(Arc::clone).collect();
+        // Floats have one zero and one NaN, as among keys.
+        let columns: Vec<ArrayRef> = order.chain([arrivals]).map(|column| normalise_key_column(Arc::clone(column))).collect();
         let rows = self.encoder.convert_columns(&columns).map_err(|source| self.kernel(source))?;
         rows.try_into_binary().map_err(|source| self.kernel(source))
     }

@@ -1,6 +1,7 @@
 //! Top-N and deduplication against sorted lists: what the changes add up to after every batch, across restores, and what lives how long.
 
 mod clock;
+mod floats;
 mod local;
 mod stored;
 mod stored_windows;
