@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use levada_common::plan::{
     AggregatePhase, AggregateSpec, Evict, JoinKind, JoinScope, JoinSpec, OperatorKind, ProcessSpec, ProcessWindow, SessionGap,
-    TopSpec, WindowSpec,
+    TopSpec, TopWindow, WindowSpec,
 };
 
 use super::{BackendKind, jobs};
@@ -28,15 +28,15 @@ fn of_aggregate(aggregate: &AggregateSpec) -> Vec<String> {
     if aggregate.time.processing {
         found.push(format!("{window} of processing time"));
     }
+    let name = if aggregate.time.processing { format!("{window} of processing time") } else { window.into() };
     if aggregate.time.time_zone.is_some() {
-        found.push(format!("{window} in a time zone"));
+        found.push(format!("{name} in a time zone"));
     }
     if aggregate.changelog_full {
         found.push(format!("{window} full"));
     }
     found.extend(aggregate.calls.iter().map(|call| format!("{}()", call.function_name())));
     if let Some(trigger) = &aggregate.trigger {
-        let name = if aggregate.time.processing { format!("{window} of processing time") } else { window.into() };
         found.push(format!("{name} with a trigger"));
         let mut with = |has: bool, part: &str| found.extend(has.then(|| format!("{window} with a trigger {part}")));
         with(trigger.part.function.event_timers || trigger.part.function.processing_timers, "that sets timers");
@@ -46,14 +46,14 @@ fn of_aggregate(aggregate: &AggregateSpec) -> Vec<String> {
     if let Some(firing) = &aggregate.firing {
         let triggers = [("early", firing.early), ("late", firing.late)];
         for (when, trigger) in triggers.into_iter().filter_map(|(when, trigger)| Some((when, trigger?))) {
-            found.extend(trigger.every_ms.map(|_| format!("{window} {when} by time")));
-            found.extend(trigger.rows.map(|_| format!("{window} {when} by rows")));
+            found.extend(trigger.every_ms.map(|_| format!("{name} {when} by time")));
+            found.extend(trigger.rows.map(|_| format!("{name} {when} by rows")));
         }
         if firing.lateness_ms > 0 {
-            found.push(format!("{window} with lateness"));
+            found.push(format!("{name} with lateness"));
         }
         if !firing.accumulate {
-            found.push(format!("{window} in parts"));
+            found.push(format!("{name} in parts"));
         }
     }
     found
@@ -78,6 +78,8 @@ fn of_join(join: &JoinSpec) -> Vec<String> {
 
 fn of_top(top: &TopSpec) -> Vec<String> {
     let mut found = vec![match (&top.window, top.is_append(), top.order.is_empty()) {
+        (Some(TopWindow::Overlapping { .. }), ..) if top.is_by_clock() => "best of windows that overlap, of processing time",
+        (Some(TopWindow::Overlapping { .. }), ..) => "best of windows that overlap",
         (Some(_), ..) if top.is_by_clock() => "best of a window of processing time",
         (Some(_), ..) => "best of a window",
         (None, true, _) => "first rows",
@@ -87,6 +89,11 @@ fn of_top(top: &TopSpec) -> Vec<String> {
     found.extend(top.place.as_ref().map(|_| "best rows with their places"));
     found.extend(top.ttl_ms.map(|_| "best rows that expire"));
     found.extend(top.with_ties.then_some("best of a window with ties"));
+    let zone = top.window.as_ref().and_then(TopWindow::time).filter(|time| time.time_zone.is_some());
+    found.extend(zone.map(|time| match time.processing {
+        true => "best of a window of processing time in a time zone",
+        false => "best of a window in a time zone",
+    }));
     found.into_iter().map(str::to_owned).collect()
 }
 
@@ -105,6 +112,7 @@ fn of_windows(process: &ProcessSpec, window: &ProcessWindow) -> Vec<String> {
     let name = if window.time.processing { format!("{name} of processing time") } else { name.into() };
     let mut found = vec![format!("{what} in {name}")];
     let mut with = |has: bool, part: &str| found.extend(has.then(|| format!("{what} in {name} {part}")));
+    with(window.time.time_zone.is_some(), "in a time zone");
     with(window.trigger.is_some(), "with a trigger");
     with(window.trigger.as_ref().is_some_and(|trigger| trigger.function.event_timers), "with timers");
     with(window.evictor.is_some(), "with an evictor");
@@ -157,6 +165,7 @@ const WANTED: &[&str] = &[
     "tumbling",
     "tumbling in a time zone",
     "tumbling of processing time",
+    "tumbling of processing time in a time zone",
     "sliding",
     "sliding in a time zone",
     "sliding of processing time",
@@ -185,6 +194,13 @@ const WANTED: &[&str] = &[
     "global early by rows",
     "global early by time",
     "global in parts",
+    "tumbling of processing time early by time",
+    "tumbling of processing time early by rows",
+    "sliding of processing time early by rows",
+    "sliding of processing time in parts",
+    "same of processing time early by time",
+    "session of processing time early by rows",
+    "session by column of processing time early by time",
     "tumbling full",
     "sliding full",
     "cumulate full",
@@ -227,6 +243,10 @@ const WANTED: &[&str] = &[
     "best of a window",
     "best of a window with ties",
     "best of a window of processing time",
+    "best of a window in a time zone",
+    "best of a window of processing time in a time zone",
+    "best of windows that overlap",
+    "best of windows that overlap, of processing time",
     "join in windows of a time zone, inner",
     "join in windows of processing time, inner",
     "join in windows of processing time, full",
@@ -252,6 +272,9 @@ const WANTED: &[&str] = &[
     "function in session",
     "function in session by column",
     "function in tumbling of processing time",
+    "function in tumbling in a time zone",
+    "function in cumulate in a time zone",
+    "function in tumbling of processing time in a time zone",
     "function in sliding of processing time",
     "function in cumulate of processing time",
     "function in session of processing time",

@@ -68,6 +68,13 @@ pub fn specs() -> Vec<OperatorSpec> {
         top("best", TopSpec { order: vec![by_value()], limit: 3, place: Some("place".into()), ..arrived() }),
         top("first", arrived()),
         best_of("best_of_windows", TopWindow::Tumbling { size_ms: WINDOW_MS, offset_ms: 50, time: WindowTime::default() }),
+        best_of(
+            "best_of_slides",
+            TopWindow::Overlapping {
+                windows: WindowSpec::Sliding { size_ms: WINDOW_MS, slide_ms: WINDOW_MS / 2, offset_ms: 0 },
+                time: WindowTime::default(),
+            },
+        ),
         best_of("best_by_clock", TopWindow::Tumbling { size_ms: CLOCK_WINDOW_MS, offset_ms: 0, time: WindowTime::processing() }),
     ];
     specs.into_iter().chain(super::windows::specs()).chain(super::changes::specs()).collect()

@@ -88,7 +88,7 @@ proptest! {
         let (bad, metrics) = bad_records(BadRecordPolicy::Drop);
         let Marked { rows, columns, good } = bad.evaluate_marked(ints(of.clone()), &[Arc::new(Guarded)]).unwrap();
         let expected: Vec<i64> = of.iter().copied().filter(|n| *n >= 0).collect();
-        prop_assert_eq!(numbers(&rows), expected.clone());
+        prop_assert_eq!(&numbers(&rows), &expected);
         let tenths: Vec<i64> = expected.iter().map(|n| 10i64.checked_div(*n).unwrap_or(0)).collect();
         prop_assert_eq!(columns[0].as_primitive::<Int64Type>().values(), &tenths);
         let marks = (expected.len() < of.len()).then(|| of.iter().map(|n| *n >= 0).collect::<Vec<_>>());
