@@ -8,9 +8,10 @@ use arrow::array::AsArray;
 use arrow::datatypes::TimestampMillisecondType;
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{AggregatePhase, AggregateSpec, WindowSpec};
+use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, OrderSpec, WindowSpec};
 use levada_common::planned_state::SESSION_BOUNDS;
 use levada_common::time::Watermark;
+use levada_common::types::LogicalType;
 use levada_state::cold::memory::MemoryColdStores;
 use levada_state::cold::{OverlayBudget, SharedStores};
 use levada_state::snapshot::{Contents, DatabaseSnapshot, StateMeta, StatePart};
@@ -93,6 +94,14 @@ fn live_rows(states: &[RestoredState], window: &WindowSpec, watermark: i64) -> V
     sorted(keyed(states).flat_map(live).collect())
 }
 
+/// Calls for sessions: which of equal rows of sessions that were apart is chosen depends on batches, but none are equal in the time.
+fn calls_by_time() -> Vec<AggregateCall> {
+    let by_time = OrderSpec { column: "t".into(), ty: LogicalType::Int64, nullable: false, descending: false };
+    let mut calls = calls();
+    calls.iter_mut().filter(|call| !call.order.is_empty()).for_each(|call| call.order.push(by_time.clone()));
+    calls
+}
+
 fn aggregates() -> Vec<AggregateSpec> {
     let full = AggregateSpec { changelog_full: true, ..spec(&["k"], WindowSpec::Running, calls()) };
     vec![
@@ -109,10 +118,10 @@ fn aggregates() -> Vec<AggregateSpec> {
         spec(&["s"], sliding(40, 40, 0), calls()),
         spec(&[], sliding(15, 6, 2), calls()),
         spec(&["k"], cumulate(24, 6, 3), calls()),
-        spec(&["k"], session(5), calls()),
-        spec(&["s"], session(30), calls()),
-        spec(&[], session(2), calls()),
-        spec(&["k"], per_row(), calls()),
+        spec(&["k"], session(5), calls_by_time()),
+        spec(&["s"], session(30), calls_by_time()),
+        spec(&[], session(2), calls_by_time()),
+        spec(&["k"], per_row(), calls_by_time()),
         distinct(&["k"], WindowSpec::Running),
         distinct(&["k"], tumbling(15)),
         distinct(&[], tumbling(40)),
