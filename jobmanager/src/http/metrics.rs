@@ -240,7 +240,7 @@ mod tests {
         assert!(text.contains("levada_jobs{state=\"RUNNING\"} 1\n"), "{text}");
         assert!(text.contains("levada_jobs{state=\"FINISHED\"} 1\n"), "{text}");
         assert!(text.contains("levada_job_restarts_total{job=\"a\\\"b\\\\c\\nd\",job_id=\"1\"} 2\n"), "{text}");
-        assert!(!text.contains("name=\"old\""), "{text}");
+        assert!(!text.contains("job=\"old\"") && !text.contains("job_id=\"2\""), "{text}");
         assert!(text.contains("levada_slots_free 1\n") && text.contains("levada_inline_state_bytes 7\n"), "{text}");
     }
 
