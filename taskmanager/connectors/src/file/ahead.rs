@@ -88,13 +88,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_may_be_held_back_longer_than_a_request_is_tried() {
+    async fn requests_go_on_while_their_reader_is_held_back() {
         let bytes = 0..5 * RANGE_BYTES + 7;
+        let answered = Arc::new(AtomicUsize::new(0));
+        let answers = Arc::clone(&answered);
         // The first answer comes while the others are under way.
-        let get = |range: Range<u64>| in_turns(range.clone(), if range.start == 0 { 3 } else { 9 });
+        let get = move |range: Range<u64>| {
+            let answers = Arc::clone(&answers);
+            async move {
+                let answer = in_turns(range.clone(), if range.start == 0 { 3 } else { 9 }).await;
+                answers.fetch_add(1, Ordering::Relaxed);
+                answer
+            }
+        };
         let mut ranges = ranges(Handle::current(), bytes.clone(), TIME, get);
         let mut all = ranges.next().await.expect("a range").expect("an answer").to_vec();
-        tokio::time::sleep(TIME + TIME / 5).await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(answered.load(Ordering::Relaxed), RANGES_AHEAD, "none waits for its reader, whose time may be over then");
         while let Some(answer) = ranges.next().await {
             all.extend(answer.expect("nobody was slow but the reader"));
         }
