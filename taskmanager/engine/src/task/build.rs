@@ -139,7 +139,6 @@ impl Builder<'_> {
     /// refused there. Rows of its keys it has alone, and may give them up as it takes them in.
     fn restored_of(&mut self, index: usize, spec: &OperatorSpec) -> Vec<RestoredState> {
         let mut own = spec.state_names();
-        let keyed = own.clone();
         // What tells values apart has its node's time, which the aggregation saves.
         own.extend(spec.kind.heard_states().map(String::from));
         let of_node =
@@ -150,7 +149,7 @@ impl Builder<'_> {
         let of_node = self.parts.restored.get_mut(&spec.uid);
         let mut restored = Vec::new();
         for state in of_node.into_iter().flatten().filter(|state| is_own(state)) {
-            let is_alone = state.kind.is_keyed() && keyed.contains(&state.name) && !others.contains(&state.name);
+            let is_alone = state.kind.is_keyed() && own.contains(&state.name) && !others.contains(&state.name);
             restored.push(if is_alone {
                 RestoredState { batches: std::mem::take(&mut state.batches), ..state.clone() }
             } else {

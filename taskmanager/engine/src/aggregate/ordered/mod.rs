@@ -3,8 +3,8 @@
 //! A chosen row is kept as 64-bit words, order columns first, laid out so that the better row is the lexicographically lesser
 //! one: descending columns, and all of them for `last`, have their bits flipped, and a nullable column has a word before it that
 //! says whether it is null. Null is the least value in an order (as in Flink): first ascending, last descending. Floats order
-//! with one zero and one NaN, the greatest, as they do among keys. Strings and bytes stand beside the words. Of equal rows `first` keeps the one that came first, `last`
-//! takes the one that came last.
+//! with one zero and one NaN, the greatest, as they do among keys. Strings and bytes stand beside the words. Of equal rows `first`
+//! keeps the one that came first, `last` takes the one that came last.
 
 mod incoming;
 mod layout;
