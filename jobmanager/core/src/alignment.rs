@@ -1,7 +1,8 @@
 //! Keeps the sources of a job together that are to: how far each may go, given how far all have come.
 //!
 //! Pure. Must never know rows or rates. Invariants: the source of a group that is least far is never held; one that is idle or
-//! has ended holds nobody; a limit never falls within an attempt, since what a source has been allowed it may have read.
+//! has ended holds nobody, and where all are that no one is let go further for it; a limit never falls within an attempt, since
+//! what a source has been allowed it may have read.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,11 @@ pub struct SourceTime {
 
 impl SourceTime {
     const UNKNOWN: Self = Self { watermark: Watermark::MIN, idle: false };
+
+    /// Whether it reads on.
+    fn is_live(self) -> bool {
+        !self.idle && self.watermark != Watermark::MAX
+    }
 }
 
 /// A task of a source that belongs to a group.
@@ -69,14 +75,15 @@ impl SourceAlignment {
     /// The limits that are to be told now: new ones, far enough from those told before.
     pub fn limits(&mut self) -> Vec<(TaskId, Watermark)> {
         let mut least: BTreeMap<String, Watermark> = BTreeMap::new();
-        for member in self.members.values() {
-            let counts = if member.time.idle { Watermark::MAX } else { member.time.watermark };
+        for member in self.members.values().filter(|member| member.time.is_live()) {
             let least = least.entry(member.align.group.clone()).or_insert(Watermark::MAX);
-            *least = counts.min(*least);
+            *least = member.time.watermark.min(*least);
         }
         let mut limits = Vec::new();
         for (task, member) in &mut self.members {
-            let limit = Watermark(least[&member.align.group].0.saturating_add_unsigned(member.align.max_drift_ms));
+            // Whoever reads on first says how far the others may go.
+            let Some(least) = least.get(&member.align.group) else { continue };
+            let limit = Watermark(least.0.saturating_add_unsigned(member.align.max_drift_ms));
             if member.told.is_none_or(|told| is_news(told, limit, member.align.max_drift_ms)) {
                 member.told = Some(limit);
                 limits.push((*task, limit));
@@ -87,7 +94,7 @@ impl SourceAlignment {
 }
 
 fn is_news(told: Watermark, limit: Watermark, max_drift_ms: u64) -> bool {
-    limit > told && (limit == Watermark::MAX || limit.0.abs_diff(told.0) >= max_drift_ms.div_ceil(DRIFT_PARTS))
+    limit > told && limit.0.abs_diff(told.0) >= max_drift_ms.div_ceil(DRIFT_PARTS)
 }
 
 #[cfg(test)]
