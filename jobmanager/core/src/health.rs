@@ -56,7 +56,12 @@ impl Health {
                 if last { "the final " } else { "" },
             ),
             fault: Fault::External,
-            retry: if deterministic { Retry::Never } else { Retry::Backoff },
+            // What other jobs hold of a budget they may give back.
+            retry: match reason {
+                DeclineReason::InlineBudget { .. } => Retry::Backoff,
+                _ if deterministic => Retry::Never,
+                _ => Retry::Backoff,
+            },
         })
     }
 
@@ -125,6 +130,15 @@ mod tests {
         assert_eq!(health.failed(CheckpointId(1), &too_large(), true, 1), None);
         let failure = health.failed(CheckpointId(2), &too_large(), true, 1).expect("over the tolerable number");
         assert_eq!(failure.retry, Retry::Never);
+    }
+
+    #[test]
+    fn what_other_jobs_hold_of_the_budget_may_be_free_the_next_time() {
+        let mut health = Health::default();
+        let reason = DeclineReason::InlineBudget { size_bytes: 6, used_bytes: 8, limit_bytes: 10, largest: "counts".into() };
+        assert_eq!(health.failed(CheckpointId(1), &reason, false, 0), None, "a job that goes on does so");
+        let failure = health.failed(CheckpointId(2), &reason, true, 0).expect("over the tolerable number");
+        assert_eq!(failure.retry, Retry::Backoff);
     }
 
     #[test]
