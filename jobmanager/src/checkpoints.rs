@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::Shared;
 use levada_common::checkpoint::{CheckpointKind, CheckpointMetadata, DeclineReason, TaskSnapshot};
 use levada_common::ids::{Attempt, CheckpointId, Epoch, JobId};
 use levada_common::savepoint::{MANIFEST_FILE, METADATA_FILE, checkpoint_folder, manifest};
 use levada_common::storage::{Storage, retried};
 use levada_proto::metadata;
-use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::sync::oneshot;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tracing::warn;
@@ -56,8 +58,16 @@ pub(crate) struct Checkpoints {
     /// Discards that have not ended.
     backlog: watch::Sender<usize>,
     deletes: Arc<Semaphore>,
-    /// Checkpoints whose metadata is being deleted: each says when it is gone.
-    going: Vec<oneshot::Receiver<()>>,
+    going: Vec<Going>,
+}
+
+/// A checkpoint whose metadata is being deleted.
+#[derive(Debug)]
+struct Going {
+    /// The shared files that it names.
+    names: BTreeSet<String>,
+    /// Says when it is gone, or that it stays.
+    gone: Shared<oneshot::Receiver<()>>,
 }
 
 impl Checkpoints {
@@ -131,20 +141,24 @@ impl Checkpoints {
             Some(directory) => {
                 let (above, folder) = directory.rsplit_once('/')?;
                 let files: BTreeSet<String> = files.iter().map(|file| format!("{folder}/{file}")).collect();
-                return self.delete(Storage::open(above).ok()?, checkpoint, folder.to_owned(), files, whole);
+                let names = whole.then(BTreeSet::new);
+                return self.delete(Storage::open(above).ok()?, checkpoint, folder.to_owned(), files, names);
             }
             None => (self.storage.clone()?, checkpoint_folder(checkpoint)),
         };
-        self.delete(storage, checkpoint, folder, files, whole)
+        let shared = tasks.iter().flat_map(|task| &task.states).flat_map(|state| state.handle.shared_paths());
+        let names = whole.then(|| shared.map(str::to_owned).collect());
+        self.delete(storage, checkpoint, folder, files, names)
     }
 
+    /// Deletes these files, and where the whole checkpoint goes, whose metadata names these shared files, first that.
     fn delete(
         &mut self,
         storage: Storage,
         checkpoint: CheckpointId,
         folder: String,
         files: BTreeSet<String>,
-        whole: bool,
+        names: Option<BTreeSet<String>>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let job = self.job;
         if *self.backlog.borrow() >= DISCARDS_MAX {
@@ -153,10 +167,10 @@ impl Checkpoints {
         }
         self.backlog.send_modify(|discards| *discards += 1);
         let deletes = Arc::clone(&self.deletes);
-        let gone = whole.then(|| self.metadata_goes());
+        let gone = names.map(|names| self.metadata_goes(names));
         Some(async move {
             let deadline = Instant::now() + DISCARD_TIMEOUT;
-            let folder_of_it = whole.then_some(folder.as_str());
+            let folder_of_it = gone.is_some().then_some(folder.as_str());
             let deleted = async {
                 if let Some(gone) = gone {
                     delete_metadata(&storage, &deletes, &folder, deadline).await?;
@@ -170,16 +184,18 @@ impl Checkpoints {
         })
     }
 
-    /// Notes that metadata is being deleted; to be told when it is gone.
-    fn metadata_goes(&mut self) -> oneshot::Sender<()> {
-        self.going.retain_mut(|gone| gone.try_recv() == Err(TryRecvError::Empty));
+    /// Notes that metadata which names these shared files is being deleted; to be told when it is gone.
+    fn metadata_goes(&mut self, names: BTreeSet<String>) -> oneshot::Sender<()> {
+        self.going.retain(|going| going.gone.clone().now_or_never() != Some(Ok(())));
         let (gone, going) = oneshot::channel();
-        self.going.push(going);
+        if !names.is_empty() {
+            self.going.push(Going { names, gone: going.shared() });
+        }
         gone
     }
 
-    /// Deletes files that snapshots shared, once the metadata of all that were discarded before is gone: whoever finds a file missing
-    /// finds the metadata missing, too. Ended deletions are to be told by `discarded`.
+    /// Deletes files that snapshots shared, once all metadata that names one of them is gone: whoever finds a file missing finds the
+    /// metadata missing, too. Ended deletions are to be told by `discarded`.
     pub(crate) fn delete_shared(&mut self, files: Vec<String>) -> Option<impl Future<Output = ()> + Send + use<>> {
         let (job, storage) = (self.job, self.storage.clone()?);
         if *self.backlog.borrow() >= DISCARDS_MAX {
@@ -187,7 +203,9 @@ impl Checkpoints {
             return None;
         }
         self.backlog.send_modify(|discards| *discards += 1);
-        let (deletes, going) = (Arc::clone(&self.deletes), std::mem::take(&mut self.going));
+        let naming = self.going.iter().filter(|going| files.iter().any(|file| going.names.contains(file)));
+        let going: Vec<_> = naming.map(|going| going.gone.clone()).collect();
+        let deletes = Arc::clone(&self.deletes);
         Some(async move {
             if futures::future::try_join_all(going).await.is_err() {
                 return warn!(%job, files = files.len(), "shared files are left: metadata that names them could not be deleted");

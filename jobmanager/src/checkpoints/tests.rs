@@ -64,20 +64,33 @@ async fn metadata_is_read_back_and_a_discard_leaves_nothing() {
 async fn shared_files_go_when_the_metadata_that_names_them_is_gone() {
     let storage = Storage::in_memory();
     let mut checkpoints = Checkpoints::at(JobId::from_u128(1), "job".into(), Some(storage.clone()));
-    storage.put("shared/1-1-a", Bytes::from_static(b"x")).await.unwrap();
-    checkpoints.write(checkpoint(1), &CheckpointKind::Checkpoint, 10_000).unwrap().await.unwrap();
-    let discard = checkpoints.discard(CheckpointId(1), &CheckpointKind::Checkpoint, &[], true).unwrap();
-    let mut shared = Box::pin(checkpoints.delete_shared(vec!["shared/1-1-a".into()]).unwrap());
+    let of = async |id, shared| write_files(&storage, id, shared).await;
+    let kind = CheckpointKind::Checkpoint;
+    let delete = |checkpoints: &mut Checkpoints, file: &str| {
+        Box::pin(checkpoints.delete_shared(vec![format!("shared/1-1-{file}")]).expect("there is a directory"))
+    };
+    let left = async || paths(&storage).await.into_iter().filter(|path| path.starts_with("shared")).collect::<Vec<_>>();
+    let (one, two) = (of(1, "a").await, of(2, "b").await);
+    checkpoints.write(checkpoint(1), &kind, 10_000).unwrap().await.unwrap();
+    let discard = checkpoints.discard(CheckpointId(1), &kind, std::slice::from_ref(&one), true).unwrap();
+    let mut shared = delete(&mut checkpoints, "a");
     assert!(futures::poll!(&mut shared).is_pending());
-    assert_eq!(paths(&storage).await, ["chk-1/_metadata", "shared/1-1-a"]);
+    delete(&mut checkpoints, "b").await;
+    assert_eq!(left().await, ["shared/1-1-a"], "nothing that goes names the other one");
+    // The next one that goes names the file, too, and another is deleted at the same time.
+    let again = checkpoints.discard(CheckpointId(3), &kind, std::slice::from_ref(&one), true).unwrap();
+    let mut both = delete(&mut checkpoints, "a");
+    again.await;
+    assert!(futures::poll!(&mut both).is_pending(), "the first one is there yet");
     discard.await;
     shared.await;
-    assert_eq!(paths(&storage).await, Vec::<String>::new());
+    both.await;
+    assert_eq!(left().await, Vec::<String>::new());
     // Where it could not be deleted what it names stays.
-    storage.put("shared/1-1-b", Bytes::from_static(b"x")).await.unwrap();
-    drop(checkpoints.discard(CheckpointId(2), &CheckpointKind::Checkpoint, &[], true).unwrap());
-    checkpoints.delete_shared(vec!["shared/1-1-b".into()]).unwrap().await;
-    assert_eq!(paths(&storage).await, ["shared/1-1-b"]);
+    of(2, "b").await;
+    drop(checkpoints.discard(CheckpointId(2), &kind, &[two], true).unwrap());
+    delete(&mut checkpoints, "b").await;
+    assert_eq!(left().await, ["shared/1-1-b"]);
 }
 
 #[tokio::test]
