@@ -13,6 +13,8 @@
 //! job is its last checkpoint: tasks are notified, sinks commit, and should the attempt fail before all have, the next one is
 //! restored from it with every task marked finished, so that sinks commit what they find and nothing more is read.
 
+mod outcome;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -35,9 +37,6 @@ use crate::savepoints::{SavepointMode, SavepointRequest, SavepointStatus, Savepo
 use crate::shared::SharedFiles;
 use crate::status::{CheckpointsStatus, StartedFrom};
 
-/// Savepoints that were given up whose folders are remembered, for acknowledgements that come late.
-const GIVEN_UP_COUNT_MAX: usize = 64;
-
 /// The checkpoint coordinator of one job.
 #[derive(Debug)]
 pub struct Coordinator {
@@ -45,6 +44,8 @@ pub struct Coordinator {
     final_retry_ms: u64,
     next_id: CheckpointId,
     pending: Option<Pending>,
+    /// Savepoints whose attempt has ended while their metadata is being written: the next one does not wait for them.
+    left: BTreeMap<CheckpointId, Pending>,
     /// Checkpoints given up whose metadata may be written yet.
     abandoned: BTreeMap<CheckpointId, (CheckpointKind, Vec<TaskSnapshot>)>,
     retained: Retained,
@@ -102,6 +103,7 @@ impl Coordinator {
             final_retry_ms,
             next_id: base.as_ref().map_or(CheckpointId(1), |base| base.metadata.id.next()),
             pending: None,
+            left: BTreeMap::new(),
             abandoned: BTreeMap::new(),
             retained,
             shared: SharedFiles::default(),
@@ -149,6 +151,9 @@ impl Coordinator {
         self.savepoints.fail_waiting(&format!("the attempt ended: {why}"));
         if let Some(pending) = self.pending.take_if(|pending| !pending.is_acknowledged()) {
             self.give_up(pending, clock, &DeclineReason::AttemptEnded(why.into()), None, effects);
+        }
+        if let Some(pending) = self.pending.take_if(|pending| pending.is_only_users()) {
+            self.left.insert(pending.id, pending);
         }
     }
 
@@ -230,11 +235,7 @@ impl Coordinator {
     /// Does what time asks for: gives up, begins. Answers the failure of the job where too many checkpoints failed.
     pub fn tick(&mut self, clock: Clock, execution: Option<&Execution>, effects: &mut Vec<Effect>) -> Option<Failure> {
         if let Some(pending) = self.pending.take_if(|pending| pending.deadline <= clock.now) {
-            let reason = pending.expiry(&self.plan, self.plan.settings.checkpoint.timeout_ms);
-            if pending.is_acknowledged() {
-                self.abandoned.insert(pending.id, (pending.kind.clone(), pending.snapshots()));
-            }
-            let failure = self.give_up(pending, clock, &reason, execution, effects);
+            let failure = self.expire(pending, clock, execution, effects);
             if failure.is_some() {
                 return failure;
             }
@@ -246,6 +247,34 @@ impl Coordinator {
             }
         }
         None
+    }
+
+    /// Gives up savepoints of attempts that have ended whose metadata is not written in time.
+    pub fn abandon_left(&mut self, clock: Clock, effects: &mut Vec<Effect>) {
+        let late: Vec<Pending> =
+            self.left.extract_if(.., |_, pending| pending.deadline <= clock.now).map(|(_, late)| late).collect();
+        for pending in late {
+            self.expire(pending, clock, None, effects);
+        }
+    }
+
+    /// When `abandon_left` is next wanted.
+    pub fn left_deadline(&self) -> Option<Instant> {
+        self.left.values().map(|pending| pending.deadline).min()
+    }
+
+    fn expire(
+        &mut self,
+        pending: Pending,
+        clock: Clock,
+        execution: Option<&Execution>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Failure> {
+        let reason = pending.expiry(&self.plan, self.plan.settings.checkpoint.timeout_ms);
+        if pending.is_acknowledged() {
+            self.abandoned.insert(pending.id, (pending.kind.clone(), pending.snapshots()));
+        }
+        self.give_up(pending, clock, &reason, execution, effects)
     }
 
     /// When `tick` is next wanted.
@@ -382,16 +411,20 @@ impl Coordinator {
 
     /// What a checkpoint was taken for, as far as it is known.
     fn kind_of(&self, checkpoint: CheckpointId) -> CheckpointKind {
-        let pending = self.pending.as_ref().filter(|pending| pending.id == checkpoint).map(|pending| &pending.kind);
+        let pending = self.under_way(checkpoint).map(|pending| &pending.kind);
         let abandoned = || self.abandoned.get(&checkpoint).map(|(kind, _)| kind);
         pending.or_else(abandoned).or_else(|| self.given_up.get(&checkpoint)).cloned().unwrap_or_default()
+    }
+
+    /// The checkpoint of this id, where it has neither completed nor failed.
+    fn under_way(&self, checkpoint: CheckpointId) -> Option<&Pending> {
+        self.pending.as_ref().filter(|pending| pending.id == checkpoint).or_else(|| self.left.get(&checkpoint))
     }
 
     /// Whether the snapshot repeats one that was taken and is held: under way, being written, or retained.
     pub fn holds(&self, checkpoint: CheckpointId, snapshot: &TaskSnapshot) -> bool {
         let among = |tasks: &[TaskSnapshot]| tasks.iter().any(|held| repeats(held, snapshot));
-        let pending = self.pending.as_ref().filter(|pending| pending.id == checkpoint);
-        pending.and_then(|pending| pending.taken(snapshot.task)).is_some_and(|held| repeats(held, snapshot))
+        self.under_way(checkpoint).and_then(|pending| pending.taken(snapshot.task)).is_some_and(|held| repeats(held, snapshot))
             || self.retained.get(checkpoint).is_some_and(|metadata| among(&metadata.tasks))
             || self.abandoned.get(&checkpoint).is_some_and(|(_, tasks)| among(tasks))
             || self.users.contains(&checkpoint)
@@ -430,9 +463,8 @@ impl Coordinator {
             delete_shared(files, effects);
             return Answered::default();
         }
-        let Some(pending) = self.pending.take_if(|pending| pending.id == checkpoint && pending.is_acknowledged()) else {
-            return Answered::default();
-        };
+        let written = self.pending.take_if(|pending| pending.id == checkpoint && pending.is_acknowledged());
+        let Some(pending) = written.or_else(|| self.left.remove(&checkpoint)) else { return Answered::default() };
         match result {
             Ok(uri) => {
                 let completed = pending.kind == CheckpointKind::Checkpoint;
@@ -441,117 +473,6 @@ impl Coordinator {
             }
             Err(reason) => Answered { completed: false, failure: self.give_up(pending, clock, &reason, execution, effects) },
         }
-    }
-
-    /// The checkpoint is durable: counts, tells the tasks, keeps it and discards what is too many. A savepoint is its user's; only
-    /// one that stops the job means something to the tasks.
-    fn complete(
-        &mut self,
-        pending: Pending,
-        clock: Clock,
-        uri: String,
-        execution: Option<&Execution>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let record = pending.record(clock.now, None, uri);
-        self.savepoints.ended(pending.id, None, record.duration_ms, record.bytes);
-        self.history.ended(record);
-        self.pause(clock.now);
-        let is_checkpoint = pending.kind == CheckpointKind::Checkpoint;
-        if self.attempt == Some(pending.attempt) && (is_checkpoint || pending.last) {
-            self.last_completed = pending.last;
-            effects.extend(notify(&pending, true, execution));
-        }
-        let metadata = pending.metadata(&self.plan);
-        match &pending.kind {
-            CheckpointKind::Checkpoint => {
-                self.health.completed(pending.triggered.now);
-                self.keep_checkpoint(metadata, effects);
-            }
-            CheckpointKind::Savepoint { directory, stops } => {
-                let files = self.shared.release(&metadata.tasks);
-                delete_shared(files, effects);
-                self.users.insert(metadata.id);
-                self.stopped = stops.then(|| RestoreBase { metadata, directory: directory.to_string() });
-            }
-        }
-    }
-
-    fn keep_checkpoint(&mut self, metadata: CheckpointMetadata, effects: &mut Vec<Effect>) {
-        if let Some(base) = self.base.take() {
-            effects.push(Effect::ForgetBase { checkpoint: base.metadata.id });
-        }
-        let files = self.shared.completed(&metadata);
-        for old in self.retained.push(metadata) {
-            self.discard(old, effects);
-        }
-        delete_shared(files, effects);
-        if self.unswept && self.attempt.is_some() {
-            self.sweep_shared(self.attempt, effects);
-        }
-        if self.keep.is_some() {
-            // It completed after the job's end: nothing is built on it.
-            let files = self.shared.ended();
-            delete_shared(files, effects);
-        }
-        if self.keep == Some(false) {
-            self.discard_retained(effects);
-        }
-    }
-
-    /// The checkpoint failed: counts, tells the tasks, deletes what it holds unless that may be durable yet.
-    fn give_up(
-        &mut self,
-        pending: Pending,
-        clock: Clock,
-        reason: &DeclineReason,
-        execution: Option<&Execution>,
-        effects: &mut Vec<Effect>,
-    ) -> Option<Failure> {
-        let record = pending.record(clock.now, Some(reason.to_string()), String::new());
-        self.savepoints.ended(pending.id, record.failure.clone(), record.duration_ms, record.bytes);
-        self.history.ended(record);
-        self.pause(clock.now);
-        let mut failure = None;
-        if self.attempt == Some(pending.attempt) {
-            effects.extend(notify(&pending, false, execution));
-            failure = self.count_failure(&pending, clock.now, reason);
-        }
-        if pending.kind != CheckpointKind::Checkpoint {
-            self.given_up.insert(pending.id, pending.kind.clone());
-            if self.given_up.len() > GIVEN_UP_COUNT_MAX {
-                self.given_up.pop_first();
-            }
-        }
-        if !self.abandoned.contains_key(&pending.id) {
-            let tasks = pending.snapshots();
-            let files = self.shared.release(&tasks);
-            effects.push(Effect::DiscardCheckpoint { checkpoint: pending.id, kind: pending.kind, tasks });
-            delete_shared(files, effects);
-        }
-        failure
-    }
-
-    /// A savepoint that failed is its user's matter, and the job goes on: where its sources were ended for it, from its newest
-    /// checkpoint, which is from before that.
-    fn count_failure(&mut self, pending: &Pending, now: Instant, reason: &DeclineReason) -> Option<Failure> {
-        if pending.last {
-            self.final_due = now.plus_ms(self.final_retry_ms);
-        }
-        if pending.kind != CheckpointKind::Checkpoint {
-            let drained = self.draining.take()?;
-            return Some(Failure::external(format!(
-                "the sources were ended for savepoint request {drained}, which failed: {reason}"
-            )));
-        }
-        let tolerable = self.plan.settings.checkpoint.tolerable_failures;
-        self.health.failed(pending.id, reason, pending.last, tolerable)
-    }
-
-    /// Keeps the least pause after a checkpoint that has just ended.
-    fn pause(&mut self, now: Instant) {
-        let earliest = now.plus_ms(self.plan.settings.checkpoint.min_pause_ms);
-        self.due = self.due.map(|due| due.max(earliest));
     }
 
     /// What the job is restored from: its newest completed checkpoint, the savepoint that stopped it where that is newer, and
@@ -569,9 +490,9 @@ impl Coordinator {
         own.map(|metadata| RestorePoint { metadata, directory: None, stopped: false }).or_else(base)
     }
 
-    /// Whether a checkpoint's metadata is being written.
-    pub fn is_writing(&self) -> bool {
-        self.pending.as_ref().is_some_and(Pending::is_acknowledged)
+    /// The checkpoint, or savepoint that stops the job, whose metadata is being written: the job may be restored from it.
+    pub fn writing(&self) -> Option<CheckpointId> {
+        self.pending.as_ref().filter(|pending| pending.is_acknowledged()).map(|pending| pending.id)
     }
 
     /// Whether the current attempt's final checkpoint completed, so that its tasks may finish.
@@ -592,7 +513,7 @@ impl Coordinator {
         CheckpointsStatus {
             consecutive_failures: self.health.consecutive_failures(),
             age_ms: self.health.age_ms(now),
-            ..self.history.status(u64::from(self.pending.is_some()))
+            ..self.history.status(u64::from(self.pending.is_some()) + self.left.len() as u64)
         }
     }
 }
@@ -601,10 +522,4 @@ fn delete_shared(files: Vec<String>, effects: &mut Vec<Effect>) {
     if !files.is_empty() {
         effects.push(Effect::DeleteShared { files });
     }
-}
-
-fn notify(pending: &Pending, completed: bool, execution: Option<&Execution>) -> Option<Effect> {
-    let task_managers = execution?.task_managers();
-    let last = pending.last && completed;
-    Some(Effect::NotifyCheckpoint { attempt: pending.attempt, checkpoint: pending.id, completed, last, task_managers })
 }

@@ -56,6 +56,10 @@ pub struct Machine {
     /// What the newest attempt was restored from.
     restored: Option<CheckpointId>,
     resources: Vec<TaskManagerInfo>,
+    /// A TaskManager was lost, and what is there instead was not said yet.
+    awaits_resources: bool,
+    /// Slots were offered since they were last asked for: some may have been granted.
+    may_hold_slots: bool,
     /// The newest attempt.
     execution: Option<Execution>,
     coordinator: Coordinator,
@@ -64,8 +68,6 @@ pub struct Machine {
     retry_at: Instant,
     /// Restarting, failing, cancelling: when the old attempt is no longer waited for.
     end_by: Instant,
-    /// Whether slots were taken and not given back.
-    holds_slots: bool,
     /// TaskManagers that were lost with tasks on them, and of which attempt: should one come back, it is told to end them.
     cut_off: BTreeMap<TaskManagerId, AttemptId>,
     failure: Option<String>,
@@ -85,12 +87,13 @@ impl Machine {
             splits: None,
             restored: None,
             resources: Vec::new(),
+            awaits_resources: false,
+            may_hold_slots: false,
             execution: None,
             coordinator: Coordinator::new(Arc::clone(&plan), options.final_retry_ms, base),
             restart: RestartPolicy::new(plan.settings.restart.clone()),
             retry_at: Instant(0),
             end_by: Instant(0),
-            holds_slots: false,
             cut_off: BTreeMap::new(),
             failure: None,
             waiting_for: Some("its start".into()),
@@ -114,14 +117,21 @@ impl Machine {
 
     /// When `Event::Tick` is next wanted. A tick too early or too many does no harm.
     pub fn deadline(&self) -> Option<Instant> {
-        match self.state {
+        let own = match self.state {
             JobState::Scheduled | JobState::Deploying => None,
             JobState::Running => self.coordinator.deadline(self.execution.as_ref()),
-            JobState::Restarting if self.coordinator.is_writing() => self.coordinator.deadline(None),
+            JobState::Restarting if self.coordinator.writing().is_some() => self.coordinator.deadline(None),
+            JobState::Restarting if self.awaits_resources => None,
             JobState::Restarting => Some(if self.attempt_is_gone() { self.retry_at } else { self.retry_at.max(self.end_by) }),
             JobState::Failing | JobState::Cancelling => Some(self.end_by),
             JobState::Finished | JobState::Failed | JobState::Canceled => self.coordinator.deadline(None),
-        }
+        };
+        own.into_iter().chain(self.coordinator.left_deadline()).min()
+    }
+
+    /// Where the job is in its life.
+    pub fn state(&self) -> JobState {
+        self.state
     }
 
     /// The newest attempt; number 0 before the first was deployed.
@@ -241,12 +251,15 @@ impl Machine {
 
     /// Goes on as far as time and what is known allow.
     fn advance(&mut self, clock: Clock, effects: &mut Vec<Effect>) {
+        self.coordinator.abandon_left(clock, effects);
         match self.state {
             JobState::Scheduled => self.schedule(clock, effects),
             JobState::Restarting => {
                 self.coordinator.tick(clock, None, effects);
                 let ended = self.attempt_is_gone() || self.end_by <= clock.now;
-                if ended && self.retry_at <= clock.now && !self.coordinator.is_writing() {
+                let written = self.coordinator.writing();
+                self.waiting_for = written.map(|id| format!("the metadata of checkpoint {id} to be written"));
+                if ended && self.retry_at <= clock.now && written.is_none() {
                     self.schedule(clock, effects);
                 }
             }
@@ -288,7 +301,7 @@ impl Machine {
 
     /// Deploys the next attempt, or waits for slots.
     fn schedule(&mut self, clock: Clock, effects: &mut Vec<Effect>) {
-        if self.splits.is_none() {
+        if self.splits.is_none() || self.awaits_resources {
             return;
         }
         match place(&self.plan, &self.resources) {
@@ -296,7 +309,8 @@ impl Machine {
             Err(error @ PlacementError::TooFewSlots { .. }) => {
                 self.state = JobState::Scheduled;
                 self.waiting_for = Some(error.to_string());
-                if std::mem::take(&mut self.holds_slots) {
+                // What was granted of a TaskManager that is lost since, or of others beside it, is for those who can use it.
+                if std::mem::take(&mut self.may_hold_slots) {
                     effects.push(Effect::ReleaseSlots);
                 }
             }
@@ -329,7 +343,6 @@ impl Machine {
         self.execution = Some(Execution::new(self.attempt, &self.plan, placement, &self.resources));
         self.coordinator.attempt_deployed(self.attempt);
         self.state = JobState::Deploying;
-        self.holds_slots = true;
         self.waiting_for = None;
     }
 
@@ -340,6 +353,7 @@ impl Machine {
             }
         }
         self.resources = task_managers;
+        (self.awaits_resources, self.may_hold_slots) = (false, true);
     }
 
     fn task_changed(&mut self, clock: Clock, task: TaskId, state: TaskState, effects: &mut Vec<Effect>) {
@@ -421,7 +435,6 @@ impl Machine {
         let keep = state != JobState::Finished && self.plan.settings.checkpoint.retain;
         self.coordinator.job_ended(keep, effects);
         effects.push(Effect::ReleaseSlots);
-        self.holds_slots = false;
     }
 }
 

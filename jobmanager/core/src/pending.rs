@@ -63,6 +63,12 @@ impl Pending {
         self.expected.is_empty()
     }
 
+    /// Whether it is a savepoint that only its metadata is missing of and that nothing is ever restored from by itself: the job goes on
+    /// beside it.
+    pub fn is_only_users(&self) -> bool {
+        self.is_acknowledged() && matches!(self.kind, CheckpointKind::Savepoint { stops: false, .. })
+    }
+
     /// The snapshot taken of this task.
     pub fn taken(&self, task: TaskId) -> Option<&TaskSnapshot> {
         self.taken.get(&task)

@@ -21,6 +21,8 @@ impl Driver {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Deploy { attempt, restored, directory, channel_window_bytes, tasks } => {
+                // It has its slots, whatever was to be given back before.
+                self.released = false;
                 self.deploy(attempt, (restored, directory), channel_window_bytes, tasks);
             }
             Effect::CancelAttempt { attempt, task_managers } => self.cancel(attempt, &task_managers),
@@ -207,9 +209,9 @@ impl Driver {
 
     /// Logs a job's change of state.
     pub(super) fn log_change(&mut self) {
-        let status = self.machine.status(self.now());
-        let before = std::mem::replace(&mut self.state, status.state);
-        if status.state != before {
+        let before = std::mem::replace(&mut self.state, self.machine.state());
+        if self.state != before {
+            let status = self.machine.status(self.now());
             let failure = status.failure.as_deref().unwrap_or("");
             let waiting_for = status.waiting_for.as_deref().unwrap_or("");
             info!(job = %self.job.id, attempt = %status.attempt, from = %before, to = %status.state, failure, waiting_for, "state");

@@ -152,6 +152,8 @@ impl Driver {
         if terminal && !ended.is_cancelled() {
             info!(job = %self.job.id, name = self.job.plan.name, state = %self.state, "job ended");
             self.fetchable.clear();
+            // A TaskManager that is lost hears of it once nobody can send to it any more.
+            self.links.clear();
             self.context.task_managers.leave(self.job.id).await;
             ended.cancel();
         }
@@ -175,6 +177,10 @@ impl Driver {
             let mut effects = Vec::new();
             self.machine.handle(self.context.clock.now(), self.context.clock.wall_ms(), event, &mut effects);
             self.log_change();
+            if self.state == JobState::Running {
+                // Every task has been restored.
+                self.fetchable.clear();
+            }
             for effect in effects {
                 discarded |= matches!(effect, Effect::DiscardSnapshot { .. });
                 self.perform(effect);

@@ -49,9 +49,9 @@ impl Slots {
         self.settle();
     }
 
-    /// A job gives its slots back and still needs as many; it stands behind all others now.
+    /// A job gives its slots back and still needs as many; it stands behind all others now. One that has none stays where it is.
     pub(crate) fn release(&mut self, job: JobId) {
-        if let Some(at) = self.jobs.iter().position(|entry| entry.job == job) {
+        if let Some(at) = self.jobs.iter().position(|entry| entry.job == job && !entry.granted.is_empty()) {
             let mut entry = self.jobs.remove(at);
             entry.granted.clear();
             self.jobs.push(entry);
@@ -152,5 +152,9 @@ mod tests {
         slots.release(X);
         assert_eq!(slots.offered(Y, A), 1);
         assert_eq!(slots.free(A), 1);
+        slots.join(JobId::from_u128(12), 4);
+        slots.release(X);
+        slots.add(B, 3);
+        assert_eq!(offered(&slots, X), (1, 3), "it has nothing to give back, and its place is the second one");
     }
 }

@@ -16,6 +16,7 @@ const CUT_OFF_COUNT_MAX: usize = 1_024;
 impl Machine {
     pub(super) fn task_manager_lost(&mut self, clock: Clock, id: TaskManagerId, reason: &str, effects: &mut Vec<Effect>) {
         self.resources.retain(|info| info.id != id);
+        self.awaits_resources = true;
         let Some(execution) = &mut self.execution else { return };
         let (had_tasks, first) = execution.lose(id);
         if !had_tasks {

@@ -159,3 +159,33 @@ fn a_task_manager_that_comes_back_is_told_to_end_what_it_runs() {
     rig.event(Event::Resources(vec![task_manager(1, 1), task_manager(2, 1)]));
     assert_eq!(rig.effects(), [], "once");
 }
+
+/// What is there instead is said right behind a loss: without it, slots that the job has just got would be given back.
+#[test]
+fn a_loss_alone_decides_nothing() {
+    let mut rig = Rig::running(exchange(2));
+    rig.task(task(1, 0), boom());
+    for (vertex, subtask) in [(0, 0), (1, 0)] {
+        rig.task(task(vertex, subtask), TaskState::Canceled);
+    }
+    rig.wait(1_000);
+    rig.effects.clear();
+    rig.lose(2);
+    assert_eq!(rig.effects(), [], "nothing of the attempt is left, and the next is due");
+    assert_eq!(rig.machine.deadline(), None);
+    rig.event(Event::Resources(vec![task_manager(1, 1), task_manager(3, 1)]));
+    assert!(!rig.effects.contains(&Effect::ReleaseSlots));
+    assert_eq!(rig.deployed(), Some((2, None)));
+}
+
+#[test]
+fn a_job_that_cannot_begin_keeps_no_slots() {
+    let mut rig = Rig::new(exchange(4));
+    rig.event(Event::Start { splits: BTreeMap::new() });
+    for slots in [2, 3] {
+        rig.event(Event::Resources(vec![task_manager(1, slots)]));
+        assert_eq!(rig.effects(), [Effect::ReleaseSlots], "some may have been granted");
+        rig.wait(1_000);
+        assert_eq!(rig.effects(), [], "once");
+    }
+}

@@ -240,3 +240,37 @@ fn a_job_begins_with_a_snapshot_until_it_has_its_own() {
     assert_eq!((id, directory), (Some(CheckpointId(42)), None));
     assert_eq!(rig.status().started_from.map(|from| from.checkpoint), Some(CheckpointId(41)));
 }
+
+#[test]
+fn no_attempt_waits_for_a_savepoint_that_is_being_written() {
+    let mut rig = Rig::running(exchange(2));
+    rig.complete(1);
+    for (id, is_written) in [(2, true), (3, false)] {
+        let name = id.to_string();
+        rig.event(request(&name, SavepointMode::Continue));
+        rig.acknowledge_all(id);
+        rig.task(task(0, 0), boom());
+        rig.all(TaskState::Canceled);
+        rig.effects.clear();
+        rig.wait(1_000);
+        assert_eq!(rig.deployed(), Some((id as u32, Some(1))), "while it is being written");
+        assert_eq!(phase(&rig, &name), SavepointPhase::InProgress);
+        assert_eq!(rig.status().checkpoints.in_progress, 1);
+        rig.acknowledge(id, file(id, task(0, 0)));
+        assert_eq!(rig.effects().iter().filter(|effect| is_discard(effect)).count(), 0, "its files are held");
+        if is_written {
+            rig.written(id);
+            assert_eq!((phase(&rig, &name), rig.effects()), (SavepointPhase::Completed, Vec::new()));
+        } else {
+            assert_eq!(rig.machine.deadline(), rig.machine.coordinator.left_deadline());
+            rig.wait(10_000);
+            let SavepointPhase::Failed(why) = phase(&rig, &name) else { panic!("it is too late") };
+            assert!(why.contains("the metadata to be written"), "{why}");
+            assert!(!rig.effects().iter().any(is_discard), "it may be written yet");
+            rig.written(id);
+            assert!(rig.effects().iter().any(is_discard));
+        }
+        rig.all(TaskState::Running);
+        rig.effects.clear();
+    }
+}
