@@ -1,6 +1,8 @@
 //! Restoring databases: their files are fetched beside the task's own, verified, and become its database; or where the backend
 //! is another one, or the operator stands on the heap by now, they are read and forgotten.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,13 +16,13 @@ use levada_common::fault::{Failure, Fault, Faulty, Retry};
 use levada_common::ids::{TaskId, Uid};
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::BackendKind;
-use levada_common::storage::{Storage, retried};
+use levada_common::storage::Storage;
 use levada_engine::operators::stands_on_heap;
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::with_groups;
 use levada_state_rocksdb::{TaskDatabases, read_database};
 
-use super::{Restored, Restorer, read_deadline};
+use super::{Restored, Restorer, parts, read_part};
 use crate::upload::key_groups;
 
 /// Files of one database that are fetched at once.
@@ -159,30 +161,36 @@ fn by_operator(states: Vec<RestoreState>) -> Vec<Vec<Source>> {
     operators
 }
 
-/// Fetches a file, verifies it and puts it into the folder; answers its size.
+/// Fetches a file into the folder part by part, and verifies it; answers its size.
 async fn fetch_file(storage: &Storage, source: &Source, file: &DatabaseFile, folder: &Path) -> Result<u64, Failure> {
     let text = || format!("\"{}/{}\" of the database of operator \"{}\"", source.directory, file.path, source.uid);
-    let read = retried(read_deadline(file.length), || storage.get(&file.path)).await;
-    let bytes = read.map_err(|error| Failure::external(format!("reading {} failed: {error}", text())))?;
     let corrupt = |what: String| Failure {
         message: format!("corrupt handle {}: {what}", text()),
         fault: Fault::External,
         retry: Retry::Never,
     };
-    if bytes.len() as u64 != file.length {
-        return Err(corrupt(format!("want {} bytes, got {}", file.length, bytes.len())));
-    }
-    let (path, expected) = (folder.join(&file.name), file.crc32c);
-    blocking(move || {
-        let found = crc32c::crc32c(&bytes);
-        if found != expected {
-            return Ok(Err(found));
+    let path = folder.join(&file.name);
+    let failed = |path: &Path, error| Failure::external(format!("writing \"{}\" failed: {error}", path.display()));
+    let made = path.clone();
+    let mut written = blocking(move || File::create(&made).map_err(|error| failed(&made, error))).await?;
+    let mut crc32c = 0;
+    for range in parts(0, file.length) {
+        let read = read_part(storage, &file.path, range.clone()).await;
+        let part = read.map_err(|error| Failure::external(format!("reading {} failed: {error}", text())))?;
+        if part.len() as u64 != range.end - range.start {
+            return Err(corrupt(format!("want {} bytes, got {}", file.length, range.start + part.len() as u64)));
         }
-        let written = std::fs::write(&path, &bytes);
-        written.map(Ok).map_err(|error| Failure::external(format!("writing \"{}\" failed: {error}", path.display())))
-    })
-    .await?
-    .map_err(|found| corrupt(format!("want CRC-32C {expected:08x}, got {found:08x}")))?;
+        let path = path.clone();
+        (written, crc32c) = blocking(move || {
+            let sum = crc32c::crc32c_append(crc32c, &part);
+            written.write_all(&part).map_err(|error| failed(&path, error))?;
+            Ok((written, sum))
+        })
+        .await?;
+    }
+    if crc32c != file.crc32c {
+        return Err(corrupt(format!("want CRC-32C {:08x}, got {crc32c:08x}", file.crc32c)));
+    }
     Ok(file.length)
 }
 
