@@ -20,6 +20,9 @@ const PREFIX: &str = "levada-";
 /// The end of a lock file's name.
 const LOCK_SUFFIX: &str = ".lock";
 
+/// How often a task's folder is made at most: each time another task has to end just then.
+const MAKES_MAX: usize = 100;
+
 /// A data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} \"{path}\" failed (taskmanager.data_dir)")]
@@ -77,7 +80,7 @@ impl WorkingDirectories {
         path.extend(before.iter().map(|part| folder_name(part)));
         // The number makes it nobody else's, whatever else of the same name has not ended yet.
         path.push(format!("{}.{turn}", folder_name(last)));
-        fs::create_dir_all(&path).map_err(failed("making", &path))?;
+        make(&path).map_err(failed("making", &path))?;
         Ok(Arc::new(TaskDirectory { path, _root: Arc::clone(self) }))
     }
 }
@@ -138,6 +141,17 @@ fn io_error(error: TryLockError) -> io::Error {
         TryLockError::WouldBlock => io::Error::new(io::ErrorKind::WouldBlock, "another process of the same name holds it"),
         TryLockError::Error(error) => error,
     }
+}
+
+/// Makes the folder of a task. One of an attempt before may remove folders above it, which it leaves empty, between two steps of this.
+fn make(path: &Path) -> io::Result<()> {
+    for _ in 1..MAKES_MAX {
+        match fs::create_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            made => return made,
+        }
+    }
+    fs::create_dir_all(path)
 }
 
 /// Removes a folder with all that is in it; one that is not there is removed already.
@@ -214,6 +228,24 @@ mod tests {
         assert_eq!(names(&paths[0].join("levada-a")), [] as [&str; 0]);
         drop(working);
         assert_eq!(names(&paths[0]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_task_begins_while_the_last_one_of_its_job_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let working = WorkingDirectories::open(&[dir.path().to_owned()], "a").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let working = &working;
+                scope.spawn(move || {
+                    for attempt in 0..500 {
+                        let parts = ["job".to_owned(), format!("{attempt}"), format!("{thread}")];
+                        let task = working.task(&parts).unwrap();
+                        assert!(task.path().is_dir());
+                    }
+                });
+            }
+        });
     }
 
     #[test]
