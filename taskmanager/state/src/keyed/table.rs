@@ -301,6 +301,8 @@ impl<I: RowIndex, C: Cell> Table<I, C> {
             *stamp = at.clock.now(ttl.time);
             let stamp = *stamp;
             self.touch_items(row, 0, stamp);
+            // A store would say the next time that it is not known.
+            self.changed(row);
             return false;
         }
         ttl.is_expired(*stamp, at.clock.now(ttl.time))
