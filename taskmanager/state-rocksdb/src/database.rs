@@ -188,9 +188,12 @@ impl Database {
         Ok((Family { family, state: name.into(), layout, expired_until_ms, prefix_bytes }, rewritten))
     }
 
-    /// Makes a column family; of this name, or one like it where that is RocksDB's own.
+    /// Makes a column family; of this name, or one like it where there is one already, of another state or RocksDB's own.
     fn add_family(&self, name: &str) -> Result<String, ColdError> {
-        let name = if name == "default" { "default+".to_owned() } else { name.to_owned() };
+        let mut name = name.to_owned();
+        while self.db.cf_handle(&name).is_some() {
+            name.push('+');
+        }
         let expired_until_ms = Arc::new(AtomicI64::new(NEVER_EXPIRED));
         let options = options::family(self.shared.profile, &self.shared.memory, Arc::clone(&expired_until_ms));
         let made = self.db.create_cf(&name, &options);
@@ -204,6 +207,7 @@ impl Database {
     ///
     /// Errors: `Write`.
     pub fn drop_family(&self, family: &str) -> Result<(), ColdError> {
+        lock(&self.expiries).retain(|(known, _)| known != family);
         self.db.drop_cf(family).map_err(|error| self.write_error("dropping a family", Arc::new(error)))
     }
 
@@ -238,9 +242,9 @@ impl Database {
         self.db.write_opt(batch, &options::write())
     }
 
-    /// Lets compaction drop a family's entries that were touched last at `until_ms` or before; time does not go back.
+    /// Lets compaction drop a family's entries that were touched last at `until_ms` or before.
     pub fn expire(family: &Family, until_ms: i64) {
-        family.expired_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+        family.expired_until_ms.store(until_ms, Ordering::Relaxed);
     }
 
     /// Says from when on entries of these states have expired, for whoever reads the database from the next checkpoint on.
@@ -267,6 +271,13 @@ impl Database {
     /// A number that RocksDB tells of a family; 0 where it does not.
     pub fn figure(&self, family: &str, property: &rocksdb::properties::PropName) -> u64 {
         self.db.property_int_value_cf(&self.handle(family), property).ok().flatten().unwrap_or(0)
+    }
+
+    /// Whether a family has an entry. One that has expired may be one.
+    pub fn has_entries(&self, family: &str) -> bool {
+        let mut entries = self.db.raw_iterator_cf_opt(&self.handle(family), options::in_order());
+        entries.seek_to_first();
+        entries.valid()
     }
 
     /// Compactions that run, and families that are due for one.

@@ -28,8 +28,9 @@ use crate::writer::{Command, Progress, Writer};
 #[derive(Debug)]
 pub struct RocksdbStore {
     states: Vec<Arc<Family>>,
-    /// Of each state the time of the last touch of what has expired. Compaction hears of it later: see `expire`.
-    expired_until_ms: Vec<i64>,
+    /// Of each state the time of the last touch of what has expired, and whether that was told since the store began: what a snapshot
+    /// says is by the clock of another machine, which may be ahead. Compaction hears of it later: see `expire`.
+    expired_until_ms: Vec<(i64, bool)>,
     /// Snapshots whose files are still to be taken.
     under_way: Vec<Weak<RocksdbSnapshot>>,
     /// `None` only while it is dropped.
@@ -103,7 +104,7 @@ impl ColdStore for RocksdbStore {
         if let Some(had) = rewritten {
             rewrite_family(&self.database, &had, &family, touched_at_ms)?;
         }
-        self.expired_until_ms.push(family.expired_until_ms.load(Ordering::Relaxed));
+        self.expired_until_ms.push((family.expired_until_ms.load(Ordering::Relaxed), false));
         self.states.push(Arc::new(family));
         Ok(ColdStateId(self.states.len() as u32 - 1))
     }
@@ -176,7 +177,11 @@ impl ColdStore for RocksdbStore {
     }
 
     fn begin_snapshot(&mut self) -> Arc<dyn DatabaseSnapshot> {
-        let expire = self.states.iter().zip(&self.expired_until_ms).filter(|(family, _)| family.layout.schema().ttl.is_some());
+        let expire = self
+            .states
+            .iter()
+            .zip(self.expired_until_ms.iter().map(|(until, _)| until))
+            .filter(|(family, _)| family.layout.schema().ttl.is_some());
         let expired = expire.map(|(family, until)| (family.state.clone(), Some(*until).filter(|until| *until != NEVER_EXPIRED)));
         let (snapshot, ticket) = RocksdbSnapshot::begin(&self.database, expired.collect());
         self.forget_taken();
@@ -203,8 +208,9 @@ impl ColdStore for RocksdbStore {
         if !family.layout.schema().ttl.is_some() {
             return;
         }
-        let until_ms = &mut self.expired_until_ms[state.0 as usize];
-        *until_ms = expiry.expired_until_ms.max(*until_ms);
+        let (until_ms, is_told) = &mut self.expired_until_ms[state.0 as usize];
+        *until_ms = if *is_told { expiry.expired_until_ms.max(*until_ms) } else { expiry.expired_until_ms };
+        *is_told = true;
         let until_ms = *until_ms;
         // A snapshot under way has what had not expired at its barrier, so compaction has to leave that alone until it is taken.
         self.forget_taken();

@@ -12,10 +12,11 @@ use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 use levada_state::cold::{ColdError, ColdStores, Opened, Scan};
+use levada_state::row_codec::STAMP_UNKNOWN;
 
 use crate::database::{Database, database_path};
 use crate::directory::{TaskDirectory, WorkingDirectoryError, remove};
-use crate::restore::{ReadDatabase, choose_base, copy, cut, expired_in_all};
+use crate::restore::{ReadDatabase, choose_base, copy, cut, expired_in_all, rewrite_family};
 use crate::rows::put_rows;
 use crate::shared::Rocksdb;
 use crate::store::RocksdbStore;
@@ -119,7 +120,11 @@ impl TaskDatabases {
         let known = self.restored.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned();
         let failed = |error: ColdError| error.to_failure();
         let database = known.map_or_else(|| self.open_database(uid), Ok).map_err(failed)?;
-        let (family, _) = database.family(name, schema).map_err(failed)?;
+        let (family, rewritten) = database.family(name, schema).map_err(failed)?;
+        if let Some(had) = rewritten {
+            // Other subtasks had the state in databases, in the form of the job before.
+            rewrite_family(&database, &had, &family, STAMP_UNKNOWN).map_err(failed)?;
+        }
         let entries = put_rows(&database, &family, self.key_groups, next)?;
         self.restored.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone(), database);
         Ok(entries)
@@ -141,6 +146,12 @@ impl TaskDatabases {
         Ok(database)
     }
 
+    /// The database of an operator that was restored, or an empty one.
+    pub(crate) fn take_database(&self, uid: &Uid) -> Result<Arc<Database>, ColdError> {
+        let restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        restored.map_or_else(|| self.open_database(uid), Ok)
+    }
+
     /// Opens the database of an operator, restored or empty.
     pub(crate) fn open_database(&self, uid: &Uid) -> Result<Arc<Database>, ColdError> {
         Database::open(&self.shared, &self.directory, uid, self.max_parallelism, self.key_groups)
@@ -149,8 +160,7 @@ impl TaskDatabases {
 
 impl ColdStores for TaskDatabases {
     fn open(&self, uid: &Uid) -> Result<Opened, ColdError> {
-        let restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-        let database = restored.map_or_else(|| self.open_database(uid), Ok)?;
+        let database = self.take_database(uid)?;
         let store = Box::new(RocksdbStore::start(database, self.waker.clone())?);
         Ok(Opened { store, share: self.shared.memory.overlays.share() })
     }

@@ -251,6 +251,8 @@ impl Writer {
         checkpoint.create_checkpoint(&folder).map_err(fail)?;
         let states = self.database.description().states.into_iter().map(|state| {
             let entries = self.database.figure(&state.family, properties::ESTIMATE_NUM_KEYS);
+            // Of a family that has not changed since it was opened RocksDB estimates nothing.
+            let entries = if entries > 0 { entries } else { u64::from(self.database.has_entries(&state.family)) };
             (state.name, entries)
         });
         ticket.take(&self.database, folder, states.collect())

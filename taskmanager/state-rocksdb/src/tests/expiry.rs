@@ -9,14 +9,14 @@ use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::{Stamps, StateSchema};
 use levada_state::cold::contract::{MAX_PARALLELISM, Pair, TOUCHED_AT_MS, all_rows, states};
-use levada_state::cold::{ColdExpiry, ColdStateId, ColdStore, ColdStores, Scope, Within};
+use levada_state::cold::{Change, ColdExpiry, ColdStateId, ColdStore, ColdStores, Scope, Within};
 use levada_state::row_codec::TTL_COLUMN;
 use levada_state::snapshot::DatabaseSnapshot;
 
 use super::{all, fetch, names, rocksdb, store, task, uid};
 use crate::database::Database;
-use crate::read_database;
 use crate::store::RocksdbStore;
+use crate::{TaskDatabases, read_database};
 
 /// The state that expires.
 const WINDOWS: ColdStateId = ColdStateId(1);
@@ -163,4 +163,125 @@ fn a_database_made_of_several_says_no_more_than_had_expired_in_each() {
         assert!(found.iter().all(|touched| *touched > 40), "{name}: {found:?}");
         assert!(name == "ahead" || found.len() == expected.len(), "{name}: {found:?}");
     }
+}
+
+/// A store on the database that was restored, with all states, beside that database.
+fn restored(databases: &TaskDatabases) -> (RocksdbStore, Arc<Database>) {
+    let database = databases.take_database(&uid()).unwrap();
+    let mut store = RocksdbStore::start(Arc::clone(&database), Waker::noop().clone()).unwrap();
+    for (name, schema) in states() {
+        store.open_state(name, &schema, TOUCHED_AT_MS).unwrap();
+    }
+    (store, database)
+}
+
+/// Stamps are by a clock, and that of the machine where the job goes on may be behind.
+#[test]
+fn what_is_touched_by_a_clock_that_is_behind_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let mut pair = Pair::empty(store(&databases), 6).unwrap();
+    pair.work(8).unwrap();
+    let before = stamps(&found(pair.store(), WINDOWS));
+    expire(pair.store(), before[before.len() - 1] + 1_000);
+    let taken = snapshot(pair.store());
+
+    let behind = task(&shared, "behind", all(), MAX_PARALLELISM);
+    behind.restore(&uid(), &[fetch(taken.as_ref(), &behind, 0)], &names()).unwrap();
+    let (mut store, database) = restored(&behind);
+    let now = before[before.len() / 2];
+    expire(&mut store, now);
+    compact(&database);
+    let living = after(&before, now);
+    assert_eq!(stamps(&found(&mut store, WINDOWS)), living);
+    assert_eq!(stamps(&all_rows(snapshot(&mut store).as_ref(), "windows").unwrap()), living, "in snapshots, too");
+    expire(&mut store, now - 1);
+    compact(&database);
+    assert_eq!(stamps(&found(&mut store, WINDOWS)), living, "from then on it does not go back");
+}
+
+#[test]
+fn a_state_that_was_dropped_and_is_there_again_expires() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let mut pair = Pair::empty(store(&databases), 6).unwrap();
+    pair.work(8).unwrap();
+    let taken = snapshot(pair.store());
+    let others: Vec<String> = names().into_iter().filter(|name| name != "windows").collect();
+    let anew = task(&shared, "anew", all(), MAX_PARALLELISM);
+    anew.restore(&uid(), &[fetch(taken.as_ref(), &anew, 0)], &others).unwrap();
+    let (mut store, database) = restored(&anew);
+    assert!(found(&mut store, WINDOWS).is_empty());
+    for rows in all_rows(taken.as_ref(), "windows").unwrap() {
+        store.change(WINDOWS, Change { upserts: Some(rows), ..Change::default() }).unwrap();
+    }
+    let written = store.seal();
+    store.wait_written(written).unwrap();
+    let before = stamps(&found(&mut store, WINDOWS));
+    let until = before[before.len() / 2];
+    expire(&mut store, until);
+    compact(&database);
+    assert_eq!(stamps(&found(&mut store, WINDOWS)), after(&before, until));
+}
+
+/// RocksDB knows of no entries in a family that has not changed since it was opened.
+#[test]
+fn a_snapshot_says_that_a_state_has_entries_though_nothing_has_changed_since_a_restore() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let mut pair = Pair::empty(store(&databases), 6).unwrap();
+    pair.work(8).unwrap();
+    let taken = snapshot(pair.store());
+    let again = task(&shared, "again", all(), MAX_PARALLELISM);
+    again.restore(&uid(), &[fetch(taken.as_ref(), &again, 0)], &names()).unwrap();
+    let (mut store, _database) = restored(&again);
+    let taken = snapshot(&mut store);
+    for name in names() {
+        assert!(taken.entries(&name) > 0, "{name}");
+    }
+}
+
+#[test]
+fn states_may_be_called_as_families_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let plain = Arc::new(StateSchema { ttl: Stamps::None, ..(*schema()).clone() });
+    let open = |databases: &TaskDatabases, schemas: [&Arc<StateSchema>; 4]| {
+        let database = databases.take_database(&uid()).unwrap();
+        let mut store = RocksdbStore::start(database, Waker::noop().clone()).unwrap();
+        for (name, schema) in ["default", "default+", "n", "n+"].into_iter().zip(schemas) {
+            store.open_state(name, schema, TOUCHED_AT_MS).unwrap();
+        }
+        store
+    };
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let mut store = open(&databases, [&plain; 4]);
+    let taken = snapshot(&mut store);
+    let again = task(&shared, "again", all(), MAX_PARALLELISM);
+    let kept = ["default", "default+", "n", "n+"].map(str::to_owned);
+    again.restore(&uid(), &[fetch(taken.as_ref(), &again, 0)], &kept).unwrap();
+    let mut store = open(&again, [&plain, &schema(), &schema(), &plain]);
+    assert!(snapshot(&mut store).files().is_ok());
+}
+
+/// Of a checkpoint some subtasks may have a state in a database, others in files.
+#[test]
+fn rows_of_files_leave_what_databases_have_of_their_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = rocksdb(dir.path(), "a");
+    let databases = task(&shared, "x", all(), MAX_PARALLELISM);
+    let mut pair = Pair::empty(store(&databases), 6).unwrap();
+    pair.work(8).unwrap();
+    let before: usize = found(pair.store(), WINDOWS).iter().map(RecordBatch::num_rows).sum();
+    let taken = snapshot(pair.store());
+    let both = task(&shared, "both", all(), MAX_PARALLELISM);
+    both.restore(&uid(), &[fetch(taken.as_ref(), &both, 0)], &names()).unwrap();
+    let plain = Arc::new(StateSchema { ttl: Stamps::None, ..(*schema()).clone() });
+    both.put_rows(&uid(), "windows", &plain, || Ok(None)).unwrap();
+    let mut restored = store(&both);
+    let state = restored.open_state("windows", &plain, TOUCHED_AT_MS).unwrap();
+    assert_eq!(found(restored.as_mut(), state).iter().map(RecordBatch::num_rows).sum::<usize>(), before);
 }
