@@ -32,6 +32,8 @@ const BACKGROUND_PAUSE_MS: u64 = 1;
 enum Held {
     /// There is no input.
     Input,
+    /// A savepoint that stops the job has passed: there may be input, but it is not looked at.
+    Savepoint,
     /// The output has no room.
     Room,
     /// A store has too much to write.
@@ -118,7 +120,7 @@ impl Task {
                 Ok(Progress::Worked)
             }
             // What the channels hold stays there: it is for the task to read, should the savepoint fail.
-            Phase::Stopped(_) => self.hold(now, None, Held::Input),
+            Phase::Stopped(_) => self.hold(now, None, Held::Savepoint),
             Phase::Finishing => self.wait_for_the_end(now),
             Phase::Finished => Ok(Progress::Finished),
         }
@@ -367,13 +369,17 @@ impl Task {
     fn hold(&mut self, now: Instant, until: Option<Instant>, held: Held) -> Result<Progress, EngineError> {
         match held {
             Held::Input => self.tail.flush()?,
+            Held::Savepoint => {
+                self.head.interrupt();
+                self.tail.flush()?;
+            }
             Held::Room | Held::Store => self.head.interrupt(),
         }
         let pause = self.work_beside_rows(now)?;
         let tick = self.next_tick.filter(|_| held == Held::Input);
         let until = until.into_iter().chain(pause).chain(tick).min();
         Ok(match held {
-            Held::Input => Progress::Waiting { until },
+            Held::Input | Held::Savepoint => Progress::Waiting { until },
             Held::Room => Progress::Blocked { until },
             Held::Store => Progress::Writing { until },
         })

@@ -392,6 +392,22 @@ fn a_source_that_is_stopped_gives_nothing_until_the_savepoint_has_failed() {
 }
 
 #[test]
+fn time_under_a_stop_savepoint_that_fails_is_no_idleness() {
+    let mut test = TestTask::start(pair(1, Some(5_000)), 0, 0, even());
+    test.script.push(SourcePoll::Batch(ints([1_000])));
+    assert_eq!(test.settle(), Progress::Waiting { until: Some(Instant(100)) });
+    test.task.trigger(stop(1));
+    // No operator hears the time until the task goes on, so that none may wake it for that.
+    test.task.next_tick = Some(Instant(50));
+    assert_eq!(test.settle(), WAITING);
+    assert_eq!(drain(&test.outputs[0]), ["[1000]", "watermark 999", "barrier 1"]);
+    test.now_ms = 60_000;
+    test.task.notify(CheckpointId(1), false, false).unwrap();
+    assert_eq!(test.settle(), Progress::Waiting { until: Some(Instant(60_100)) });
+    assert_eq!(test.outputs[0].len(), 0, "neither quiet nor idle");
+}
+
+#[test]
 fn a_barrier_of_a_savepoint_that_has_failed_meanwhile_stops_nothing() {
     let mut test = TestTask::start(lone(), 0, 0, even());
     test.settle();
