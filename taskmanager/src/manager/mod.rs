@@ -201,8 +201,12 @@ impl Manager {
         }
         let Some(uplink) = &self.uplink else { return };
         let free = self.tools.slots.saturating_sub(self.attempts.values().map(Running::slots).sum());
-        let started = deploy::read(attempt, message)
-            .and_then(|deployment| Running::start(&self.tools, deployment, uplink.job_manager.clone(), free));
+        let started = if self.leaving.is_some() {
+            Err(Failure::external("the TaskManager is shutting down"))
+        } else {
+            deploy::read(attempt, message)
+                .and_then(|deployment| Running::start(&self.tools, deployment, uplink.job_manager.clone(), free))
+        };
         match started {
             Ok(running) => {
                 self.attempts.insert(attempt, running);

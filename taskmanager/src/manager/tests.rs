@@ -219,6 +219,32 @@ async fn a_deployment_that_cannot_be_is_refused_for_each_of_its_tasks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_deployed_to_a_task_manager_that_shuts_down_fails_at_once() {
+    let mut fixture = Fixture::start(1).await;
+    fixture.gate.set_closed(true);
+    fixture.deploy(1, &plan(settings(), "wait", "stuck"));
+    assert_eq!(fixture.all_said(1, 2).await, BOTH_RUN());
+    let (answer, ended) = oneshot::channel();
+    fixture.events.send(Event::Shutdown(answer)).ok().unwrap();
+    fixture.deploy(2, &plan(settings(), "wait", "collect"));
+    let mut failed = Vec::new();
+    while failed.len() < 2 {
+        match fixture.said().await {
+            (1, _, State::Canceled, _) => {}
+            (2, task, State::Failed, Some(failure)) => {
+                assert_eq!(failure, Failure::external("the TaskManager is shutting down"));
+                failed.push(task);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    failed.sort();
+    assert_eq!(failed, [task(0, 0), task(1, 0)]);
+    fixture.gate.set_closed(false);
+    tokio::time::timeout(PATIENCE, ended).await.expect("the manager ends").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_fails_its_task_with_its_message() {
     let mut fixture = Fixture::start(1).await;
     fixture.deploy(1, &plan(settings(), "panic", "collect"));
