@@ -38,7 +38,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::databases::Databases;
-use crate::rpc::JobManager;
+use crate::rpc::{BYTES_PER_SECOND_MIN, JobManager};
 use crate::upload::key_groups;
 
 /// What a task had.
@@ -75,12 +75,9 @@ const PARTS_AT_ONCE: usize = 4;
 /// How long one part of a state is tried to be read before the attempt fails, and is made again where the job's policy says so.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes for which a read gets one second more: a slow link is shared by many reads.
-const READ_BYTES_PER_SECOND: u64 = 32 << 10;
-
 /// Until when so many bytes are tried to be read.
 fn read_deadline(bytes: u64) -> Instant {
-    Instant::now() + READ_TIMEOUT + Duration::from_secs(bytes / READ_BYTES_PER_SECOND)
+    Instant::now() + READ_TIMEOUT + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
 }
 
 /// Restores the tasks of one deployment.

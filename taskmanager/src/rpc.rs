@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use levada_common::fault::Failure;
 use levada_common::ids::AttemptId;
 use levada_proto::convert::attempt_to_ref;
-use levada_proto::v1;
+use levada_proto::{encoded_len, v1};
 use levada_proto::v1::cluster_client::ClusterClient;
 use rand::Rng;
 use tokio::time::Instant;
@@ -22,6 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// HTTP/2 windows for state that comes from the JobManager.
 const WINDOWS_BYTES: (u32, u32) = (4 * 1024 * 1024, 64 * 1024 * 1024);
+/// Bytes for which whatever carries them gets one second more: a slow link is shared by many.
+pub const BYTES_PER_SECOND_MIN: u64 = 32 << 10;
 /// Tries of fetching one state.
 const FETCH_TRIES: u32 = 3;
 
@@ -99,7 +101,8 @@ pub enum Answer {
 }
 
 impl JobManager {
-    /// Calls over `connection`; the JobManager takes messages of up to `frame_bytes`, and answers within `ask_timeout`.
+    /// Calls over `connection`; the JobManager takes messages of up to `frame_bytes`, and answers within `ask_timeout` of the time
+    /// that a message takes on a slow link.
     pub fn new(connection: Channel, frame_bytes: u64, ask_timeout: Duration) -> Self {
         let limit = usize::try_from(frame_bytes).unwrap_or(usize::MAX);
         Self { client: ClusterClient::new(connection).max_decoding_message_size(limit), frame_bytes, ask_timeout }
@@ -116,7 +119,7 @@ impl JobManager {
             let (mut client, request) = (self.client.clone(), request.clone());
             async move { client.acknowledge_checkpoint(request).await }
         };
-        let (answer, tries) = self.until(deadline, call).await?;
+        let (answer, tries) = self.until(deadline, encoded_len(request), call).await?;
         Ok(match (answer.into_inner().accepted, tries) {
             (true, _) => Answer::Taken,
             (false, 1) => Answer::Discarded,
@@ -130,7 +133,7 @@ impl JobManager {
             let (mut client, request) = (self.client.clone(), request.clone());
             async move { client.decline_checkpoint(request).await }
         };
-        self.until(deadline, call).await.map(drop)
+        self.until(deadline, encoded_len(request), call).await.map(drop)
     }
 
     /// Fetches the bytes of an inline state, which are `length` long.
@@ -149,14 +152,15 @@ impl JobManager {
         unreachable!("the last try returns")
     }
 
-    /// Calls until there is an answer that trying again cannot change; with the number of tries.
-    async fn until<T, F>(&self, deadline: Instant, call: impl Fn() -> F) -> Result<(T, u32), Status>
+    /// Calls with a message of so many bytes until there is an answer that trying again cannot change; with the number of tries.
+    async fn until<T, F>(&self, deadline: Instant, bytes: u64, call: impl Fn() -> F) -> Result<(T, u32), Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
+        let time = self.ask_timeout + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN);
         let mut backoff = Backoff::new(RETRY_PAUSE.0, RETRY_PAUSE.1);
         for tries in 1.. {
-            let answer = tokio::time::timeout_at(deadline.min(Instant::now() + self.ask_timeout), call()).await;
+            let answer = tokio::time::timeout_at(deadline.min(Instant::now() + time), call()).await;
             match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("the JobManager did not answer in time"))) {
                 Ok(answer) => return Ok((answer, tries)),
                 Err(status) if passes(&status) && Instant::now() < deadline => tokio::time::sleep(backoff.pause()).await,
@@ -206,6 +210,24 @@ mod tests {
         assert!(missing.contains("inline state 0") && missing.contains("no state 0"), "{missing}");
         let long = calls.fetch_state(attempt(1), 3_000_000, 2_999_999).await.unwrap_err().message;
         assert!(long.contains("more than the 2999999 bytes"), "{long}");
+    }
+
+    /// The time to ask is nothing here: only what the bytes add lets a call live that takes a while.
+    #[tokio::test]
+    async fn a_call_has_the_time_that_its_bytes_take() {
+        let connection = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let calls = JobManager::new(connection, 10 << 20, Duration::ZERO);
+        let call = || async {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(5) {
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        };
+        let (_, tries) = calls.until(Instant::now() + Duration::from_secs(60), 10 << 20, call).await.unwrap();
+        assert_eq!(tries, 1);
+        let status = calls.until(Instant::now(), 10 << 20, std::future::pending::<Result<(), Status>>).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "the checkpoint's deadline holds all the same");
     }
 
     #[test]
