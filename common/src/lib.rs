@@ -12,6 +12,7 @@ pub mod function;
 pub mod graph;
 pub mod human;
 pub mod ids;
+pub mod keep_alive;
 pub mod keys;
 pub mod nearest;
 pub mod plan;

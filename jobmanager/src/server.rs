@@ -6,6 +6,7 @@ use std::time::Duration;
 use levada_common::config::{HostPort, JobManagerConfig};
 use levada_common::declaration::Declarations;
 use levada_common::ids::Epoch;
+use levada_common::keep_alive::KeepAlive;
 use levada_proto::FILE_DESCRIPTOR_SET;
 use levada_proto::v1::cluster_server::ClusterServer;
 use levada_proto::v1::job_manager_server::JobManagerServer;
@@ -119,7 +120,8 @@ impl JobManager {
         dispatchers.spawn(dispatcher_loop.run());
         let mut rest = JoinSet::new();
         rest.spawn(until("registry", registry.run(stop_servers.clone())));
-        rest.spawn(until("gRPC server", serve_grpc(grpc_listener, routes, stop_servers.clone())));
+        let keep_alive = KeepAlive::of(config.heartbeat_timeout);
+        rest.spawn(until("gRPC server", serve_grpc(grpc_listener, routes, keep_alive, stop_servers.clone())));
         rest.spawn(until("HTTP server", serve_http(http_listener, shown, stop_servers.clone())));
         let reached_at = HostPort::new(&config.advertise, grpc.port());
         info!(%grpc, %http, %reached_at, version = env!("CARGO_PKG_VERSION"), "JobManager started");
@@ -170,14 +172,14 @@ async fn routes(client: ClientService, cluster: ClusterService, frame_bytes: usi
     Ok(routes.routes())
 }
 
-async fn serve_grpc(listener: TcpListener, routes: Routes, stop: CancellationToken) {
+async fn serve_grpc(listener: TcpListener, routes: Routes, keep_alive: KeepAlive, stop: CancellationToken) {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = tonic::transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_concurrent_streams(STREAMS_MAX)
-        .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        .http2_keepalive_interval(Some(keep_alive.interval))
+        .http2_keepalive_timeout(Some(keep_alive.timeout))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await;

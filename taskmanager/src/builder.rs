@@ -8,6 +8,7 @@ use levada_common::config::{HostPort, TaskManagerConfig};
 use levada_common::declaration::{CustomSink, CustomSource, Options};
 use levada_common::function::FunctionDeclaration;
 use levada_common::ids::TaskManagerId;
+use levada_common::keep_alive::KeepAlive;
 use levada_connectors::Registry as Connectors;
 use levada_engine::function::{
     AggregateFunction, BroadcastProcessFunction, CoFlatMapFunction, CoGroupFunction, FlatMapFunction, FoldFunction,
@@ -35,6 +36,7 @@ use crate::error::TaskManagerError;
 use crate::http::{self, Pages};
 use crate::manager::{Event, Manager, Tools};
 use crate::metrics::ProcessFigures;
+use crate::net::client::Peers;
 use crate::net::registry::Registry;
 use crate::net::server;
 use crate::observer::Observer;
@@ -233,6 +235,7 @@ impl Builder {
         let (shutdown, tracker) = (CancellationToken::new(), TaskTracker::new());
         let (events, inbox) = unbounded_channel();
         let (registered, is_registered) = watch::channel(false);
+        let (cluster_keep_alive, keep_alive) = watch::channel(KeepAlive::default());
         let (board, registry) = (Arc::new(Board::default()), Arc::new(Registry::default()));
         let databases = Arc::new(Databases::new(self.rocksdb_settings(id)));
         if let Err(error) = databases.shared() {
@@ -246,7 +249,7 @@ impl Builder {
             snapshots: runtimes.snapshots(),
             databases: Arc::clone(&databases),
             registry: Arc::clone(&registry),
-            peers: Arc::default(),
+            peers: Arc::new(Peers::new(keep_alive.clone())),
             board: Arc::clone(&board),
             events: events.clone(),
         };
@@ -258,12 +261,13 @@ impl Builder {
             orphan_timeout: self.config.orphan_timeout,
             ask_timeout: self.config.ask_timeout,
             registered,
+            keep_alive: cluster_keep_alive,
             shutdown: shutdown.clone(),
         };
         let pages = Pages { board, registered: is_registered, figures: self.figures(), databases };
         let (control, data_runtime) = (runtimes.control(), runtimes.data());
         let stop = shutdown.clone();
-        tracker.spawn_on(async move { server::serve(data.into_async(), registry, stop).await }, &data_runtime);
+        tracker.spawn_on(async move { server::serve(data.into_async(), registry, keep_alive, stop).await }, &data_runtime);
         let stop = shutdown.clone();
         tracker.spawn_on(async move { http::serve(http.into_async(), pages, stop).await }, &control);
         tracker.spawn_on(Manager::new(tools).run(inbox), &control);

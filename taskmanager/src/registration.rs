@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use levada_common::keep_alive::KeepAlive;
 use levada_proto::PROTOCOL;
 use levada_proto::v1::to_task_manager::Message;
 use levada_proto::v1::{self, cluster_client::ClusterClient, from_task_manager};
@@ -20,7 +21,7 @@ use tonic::Streaming;
 use crate::board::Board;
 use crate::manager::{Event, Uplink};
 use crate::pace::SourceTimes;
-use crate::rpc::{Backoff, JobManager, endpoint, status_text};
+use crate::rpc::{Backoff, JobManager, endpoint, probed, status_text};
 
 /// Heartbeats carry the tasks' counters, which people watch: they come at least this often.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
@@ -55,6 +56,8 @@ pub struct Registration {
     pub ask_timeout: Duration,
     /// Whether a registration stands, for health.
     pub registered: watch::Sender<bool>,
+    /// How connections are probed, as the newest registration has it.
+    pub keep_alive: watch::Sender<KeepAlive>,
     /// Ends it.
     pub shutdown: CancellationToken,
 }
@@ -140,7 +143,10 @@ impl Registration {
         if welcome.protocol != PROTOCOL {
             return Err(Ended::Protocol { version: welcome.version, protocol: welcome.protocol });
         }
-        let job_manager = JobManager::new(endpoint.connect_lazy(), welcome.frame_size_bytes, self.ask_timeout);
+        let keep_alive = KeepAlive::of(Duration::from_millis(welcome.heartbeat_timeout_ms));
+        self.keep_alive.send_replace(keep_alive);
+        let connection = probed(endpoint, keep_alive).connect_lazy();
+        let job_manager = JobManager::new(connection, welcome.frame_size_bytes, self.ask_timeout);
         Ok(Session { messages, commands, welcome, job_manager })
     }
 }

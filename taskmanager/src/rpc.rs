@@ -8,9 +8,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use levada_common::fault::Failure;
 use levada_common::ids::AttemptId;
+use levada_common::keep_alive::KeepAlive;
 use levada_proto::convert::attempt_to_ref;
-use levada_proto::{encoded_len, v1};
 use levada_proto::v1::cluster_client::ClusterClient;
+use levada_proto::{encoded_len, v1};
 use rand::Rng;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -69,16 +70,19 @@ pub fn status_text(status: &Status) -> String {
     text
 }
 
-/// An endpoint of the JobManager; its host is resolved at each connect.
+/// An endpoint of the JobManager; its host is resolved at each connect. Not probed: heartbeats tell
+/// whether it lives.
 pub fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
     Ok(Endpoint::from_shared(format!("http://{address}"))?
         .connect_timeout(CONNECT_TIMEOUT)
         .initial_stream_window_size(WINDOWS_BYTES.0)
         .initial_connection_window_size(WINDOWS_BYTES.1)
-        .http2_keep_alive_interval(Duration::from_secs(10))
-        .keep_alive_timeout(Duration::from_secs(50))
-        .keep_alive_while_idle(true)
         .tcp_nodelay(true))
+}
+
+/// The same for connections without heartbeats of their own.
+pub fn probed(endpoint: Endpoint, keep_alive: KeepAlive) -> Endpoint {
+    endpoint.http2_keep_alive_interval(keep_alive.interval).keep_alive_timeout(keep_alive.timeout).keep_alive_while_idle(true)
 }
 
 /// The JobManager of one registration, for calls.

@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use levada_common::ids::TaskManagerId;
+use levada_common::keep_alive::KeepAlive;
 use levada_common::plan::Plan;
 use levada_proto::convert::{attempt_to_ref, failure_from_info, task_from_ref, task_index};
 use levada_proto::v1::task_event::State;
@@ -38,7 +39,7 @@ impl Fixture {
             snapshots: here,
             databases: Arc::new(databases()),
             registry: Arc::default(),
-            peers: Arc::default(),
+            peers: Arc::new(Peers::new(tokio::sync::watch::channel(KeepAlive::default()).1)),
             board: Arc::clone(&board),
             events: events.clone(),
         };

@@ -8,16 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
+use levada_common::keep_alive::KeepAlive;
 use levada_proto::frame::{DataExchangeClient, Frame};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 
 use super::queue::{Outgoing, Queue};
 use super::remote::{ChannelKey, ChannelName};
 use super::server::write_header;
-use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, channel_window};
+use super::{CONNECTION_WINDOW_BYTES, channel_window};
 use crate::inbox::InboxSender;
-use crate::rpc::status_text;
+use crate::rpc::{probed, status_text};
 
 /// Time to connect to a peer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,9 +43,10 @@ pub struct OutboundChannel {
 type PeerKey = (String, u32);
 
 /// The connections to other TaskManagers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Peers {
     connections: Mutex<HashMap<PeerKey, (Channel, usize)>>,
+    keep_alive: watch::Receiver<KeepAlive>,
 }
 
 /// A use of a connection; the last one closes it.
@@ -66,6 +69,11 @@ impl Drop for Lease {
 }
 
 impl Peers {
+    /// No connections; those to come are probed as `keep_alive` says then.
+    pub fn new(keep_alive: watch::Receiver<KeepAlive>) -> Self {
+        Self { connections: Mutex::default(), keep_alive }
+    }
+
     /// A connection to `address`, made at its first use (the host is resolved then) and again after it broke.
     fn lease(self: &Arc<Self>, address: &str, window: u32) -> Result<Lease, tonic::transport::Error> {
         let key = (address.to_string(), window);
@@ -76,7 +84,7 @@ impl Peers {
                 connection.clone()
             }
             None => {
-                let connection = endpoint(address, window)?.connect_lazy();
+                let connection = probed(endpoint(address, window)?, *self.keep_alive.borrow()).connect_lazy();
                 connections.insert(key.clone(), (connection.clone(), 1));
                 connection
             }
@@ -111,8 +119,5 @@ fn endpoint(address: &str, window: u32) -> Result<Endpoint, tonic::transport::Er
         .connect_timeout(CONNECT_TIMEOUT)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .initial_stream_window_size(window)
-        .http2_keep_alive_interval(KEEP_ALIVE.0)
-        .keep_alive_timeout(KEEP_ALIVE.1)
-        .keep_alive_while_idle(true)
         .tcp_nodelay(true))
 }

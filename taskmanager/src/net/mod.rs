@@ -12,8 +12,6 @@ pub mod registry;
 pub mod remote;
 pub mod server;
 
-use std::time::Duration;
-
 /// The connection's HTTP/2 window: the largest there is, so that a stream that is not read never stops the others.
 pub const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 
@@ -25,9 +23,6 @@ pub const CHANNEL_WINDOW_BYTES_MAX: u32 = 4 * 1024 * 1024;
 
 /// Channels of one connection.
 pub const STREAMS_MAX: u32 = 1 << 16;
-
-/// Silence after which a connection is probed, and time for the answer.
-pub const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(50));
 
 /// The window of a channel for which `bytes` were planned.
 pub fn channel_window(bytes: u64) -> u32 {

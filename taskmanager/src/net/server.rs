@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use levada_common::ids::AttemptId;
+use levada_common::keep_alive::KeepAlive;
 use levada_proto::convert;
 use levada_proto::frame::{self, DataExchange, DataExchangeServer, Frame};
 use levada_proto::{FILE_DESCRIPTOR_SET, PROTOCOL, v1};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
@@ -22,7 +24,7 @@ use super::frame::is_end_of_data;
 use super::preface;
 use super::registry::{Inbound, Registry};
 use super::remote::ChannelKey;
-use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, STREAMS_MAX, channel_window};
+use super::{CONNECTION_WINDOW_BYTES, STREAMS_MAX, channel_window};
 use crate::rpc::status_text;
 
 /// Time that a stream has for its first message, and a connection for its first bytes.
@@ -127,10 +129,15 @@ pub fn write_header(key: ChannelKey) -> Frame {
     Frame::from(&header)
 }
 
-/// Serves the data port until `shutdown`.
+/// Serves the data port until `shutdown`; connections are probed as `keep_alive` says when they come.
 ///
 /// Contract: runs on the data runtime, which also owns the connections' own tasks: they end with it.
-pub async fn serve(listener: TcpListener, registry: Arc<Registry>, shutdown: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    registry: Arc<Registry>,
+    keep_alive: watch::Receiver<KeepAlive>,
+    shutdown: CancellationToken,
+) {
     let (_reporter, health) = tonic_health::server::health_reporter();
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -146,7 +153,8 @@ pub async fn serve(listener: TcpListener, registry: Arc<Registry>, shutdown: Can
         };
         match accepted {
             Ok((connection, _)) => {
-                connections.spawn(serve_connection(connection, routes.clone()));
+                let keep_alive = *keep_alive.borrow();
+                connections.spawn(serve_connection(connection, routes.clone(), keep_alive));
             }
             Err(error) => {
                 tracing::warn!(%error, "the data port cannot accept a connection");
@@ -156,7 +164,7 @@ pub async fn serve(listener: TcpListener, registry: Arc<Registry>, shutdown: Can
     }
 }
 
-async fn serve_connection(connection: TcpStream, routes: Routes) {
+async fn serve_connection(connection: TcpStream, routes: Routes, keep_alive: KeepAlive) {
     let _ = connection.set_nodelay(true);
     let opened = match tokio::time::timeout(OPENING_TIMEOUT, preface::open(connection)).await {
         Ok(Ok(opened)) => opened,
@@ -169,8 +177,8 @@ async fn serve_connection(connection: TcpStream, routes: Routes) {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .initial_stream_window_size(window)
         .max_concurrent_streams(STREAMS_MAX)
-        .http2_keepalive_interval(Some(KEEP_ALIVE.0))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE.1))
+        .http2_keepalive_interval(Some(keep_alive.interval))
+        .http2_keepalive_timeout(Some(keep_alive.timeout))
         .add_routes(routes)
         .serve_with_incoming(incoming);
     if let Err(error) = served.await {

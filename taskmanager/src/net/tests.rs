@@ -7,9 +7,11 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
 use arrow::datatypes::{Int64Type, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::{Attempt, AttemptId, CheckpointId, Epoch, JobId};
+use levada_common::keep_alive::KeepAlive;
 use levada_engine::channel::{ChannelReader, ChannelWriter};
 use levada_engine::element::{Barrier, Element};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{OutboundChannel, Peers};
@@ -48,8 +50,9 @@ impl Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (registry, shutdown) = (Arc::new(Registry::default()), CancellationToken::new());
-        tokio::spawn(server::serve(listener, Arc::clone(&registry), shutdown.clone()));
-        Self { registry, peers: Arc::default(), address, shutdown }
+        let (_, keep_alive) = watch::channel(KeepAlive::default());
+        tokio::spawn(server::serve(listener, Arc::clone(&registry), keep_alive.clone(), shutdown.clone()));
+        Self { registry, peers: Arc::new(Peers::new(keep_alive)), address, shutdown }
     }
 
     /// Channels of one attempt, connected with this window.
