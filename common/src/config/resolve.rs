@@ -124,8 +124,8 @@ impl Configuration {
         check(interval.as_ms() >= 10, "heartbeat.interval", interval, "at least 10ms")?;
         check(timeout.as_ms() >= 2 * interval.as_ms(), "heartbeat.timeout", timeout, "at least twice heartbeat.interval")?;
         Ok(JobManagerConfig {
-            bind: bind("jobmanager.bind", &section.bind)?,
-            advertise: advertised(section.advertise.as_deref(), &section.bind),
+            bind: host("jobmanager.bind", &section.bind)?,
+            advertise: advertised("jobmanager.advertise", section.advertise.as_deref(), &section.bind)?,
             port: section.port,
             http_port: section.http_port,
             memory_total_bytes,
@@ -158,8 +158,8 @@ impl Configuration {
         })?;
         Ok(TaskManagerConfig {
             job_manager,
-            bind: bind("taskmanager.bind", &section.bind)?,
-            advertise: advertised(section.advertise.as_deref(), &section.bind),
+            bind: host("taskmanager.bind", &section.bind)?,
+            advertise: advertised("taskmanager.advertise", section.advertise.as_deref(), &section.bind)?,
             data_port: section.data_port,
             http_port: section.http_port,
             slots: section.slots,
@@ -227,11 +227,12 @@ fn check(holds: bool, key: &'static str, value: impl ToString, allowed: &str) ->
     if holds { Ok(()) } else { Err(ConfigError::OutOfRange { key, value: value.to_string(), allowed: allowed.into() }) }
 }
 
-/// An address to listen on, without brackets.
-fn bind(key: &'static str, text: &str) -> Result<String, ConfigError> {
+/// An address or a host's name, without brackets.
+fn host(key: &'static str, text: &str) -> Result<String, ConfigError> {
     let host = text.trim_start_matches('[').trim_end_matches(']');
-    let fits =
-        !host.is_empty() && !host.contains(['/', ' ']) && (!host.contains(':') || host.parse::<std::net::Ipv6Addr>().is_ok());
+    let fits = !host.is_empty()
+        && !host.contains(['/', ' ', '[', ']'])
+        && (!host.contains(':') || host.parse::<std::net::Ipv6Addr>().is_ok());
     check(fits, key, text, "an address or a host's name without a port, such as 127.0.0.1, 0.0.0.0 or [::]")?;
     Ok(host.into())
 }
@@ -247,12 +248,12 @@ fn data_dirs(written: Option<&str>) -> Result<Vec<PathBuf>, ConfigError> {
 }
 
 /// The name to be reached by: as written; else the bind address, or where that is every interface the host's name.
-fn advertised(written: Option<&str>, bind: &str) -> String {
+fn advertised(key: &'static str, written: Option<&str>, bind: &str) -> Result<String, ConfigError> {
     let bind = bind.trim_start_matches('[').trim_end_matches(']');
     match written {
-        Some(name) => name.trim_start_matches('[').trim_end_matches(']').into(),
-        None if matches!(bind, "0.0.0.0" | "::") => host_name(),
-        None => bind.into(),
+        Some(name) => host(key, name),
+        None if matches!(bind, "0.0.0.0" | "::") => Ok(host_name()),
+        None => Ok(bind.into()),
     }
 }
 
@@ -284,6 +285,10 @@ mod tests {
         assert_eq!((small.rocksdb_bytes, small.rocksdb_overlay_bytes), (4 << 30, 512 << 20));
         let disks = load(&["taskmanager.data_dir=/a, /b"]).task_manager().expect("valid").data_dirs;
         assert_eq!(disks, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        for (written, host) in [("tm1", "tm1"), ("10.0.0.1", "10.0.0.1"), ("[fd00::10]", "fd00::10"), ("fd00::10", "fd00::10")] {
+            let named = load(&[&format!("taskmanager.advertise={written}")]).task_manager().expect("valid");
+            assert_eq!(named.advertise, host);
+        }
         assert_ne!(load(&["taskmanager.bind=0.0.0.0"]).task_manager().expect("valid").advertise, "0.0.0.0");
     }
 
@@ -293,6 +298,8 @@ mod tests {
             "heartbeat.timeout=15s",
             "rpc.frame_size=2GiB",
             "jobmanager.bind=host:1",
+            "jobmanager.advertise=jm:6123",
+            "jobmanager.advertise=",
             "log.format=xml",
             "storage.s3.endpoint=minio:9000",
         ] {
@@ -303,6 +310,9 @@ mod tests {
             "taskmanager.orphan_timeout=0s",
             "taskmanager.orphan_timeout=900ms",
             "taskmanager.jobmanager=nowhere",
+            "taskmanager.advertise=tm1:6121",
+            "taskmanager.advertise=[tm1]:6121",
+            "taskmanager.advertise=",
             "network.memory_fraction=0.9",
             "rocksdb.overlay_fraction=0",
             "rocksdb.overlay_fraction=0.95",

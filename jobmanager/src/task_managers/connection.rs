@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use levada_common::config::HostPort;
 use levada_common::ids::{AttemptId, JobId, TaskId};
 use levada_common::time::Watermark;
 use levada_jobmanager_core::alignment::SourceTime;
@@ -36,8 +37,8 @@ pub(crate) fn accept(hello: &v1::Hello) -> Result<Introduction, Status> {
     if hello.slots == 0 || hello.slots > SLOTS_MAX {
         return Err(Status::invalid_argument(format!("a TaskManager has 1 to {SLOTS_MAX} slots, this one has {}", hello.slots)));
     }
-    if hello.data_address.is_empty() {
-        return Err(Status::invalid_argument("the TaskManager's data address is empty"));
+    if let Err(error) = hello.data_address.parse::<HostPort>() {
+        return Err(Status::invalid_argument(format!("the TaskManager's data address: {error} (taskmanager.advertise)")));
     }
     Ok(Introduction {
         id,
@@ -211,6 +212,15 @@ mod tests {
         ];
         for hello in bad {
             assert_eq!(accept(&hello).unwrap_err().code(), Code::InvalidArgument, "{hello:?}");
+        }
+    }
+
+    #[test]
+    fn a_data_address_that_none_can_connect_to_is_refused_by_name() {
+        for address in ["[tm1:6121]:6121", ":6121", "tm1"] {
+            let status = accept(&v1::Hello { data_address: address.into(), ..hello() }).unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument);
+            assert!(status.message().contains(&format!("\"{address}\" is not host:port")), "{status}");
         }
     }
 }
