@@ -57,7 +57,8 @@ impl Embedded {
         let own = [format!("taskmanager.jobmanager={address}"), format!("taskmanager.slots={}", options.slots)];
         let mut task_managers = Vec::new();
         for _ in 0..options.task_managers {
-            task_managers.push(customise(Builder::new(configuration(&own)?.task_manager()?)).start().await?);
+            let config = configuration(&own)?.task_manager_of(options.task_managers)?;
+            task_managers.push(customise(Builder::new(config)).start().await?);
         }
         let cluster = Self { address, job_manager, task_managers };
         tokio::time::timeout(REGISTER_TIMEOUT, cluster.registered())

@@ -140,14 +140,23 @@ impl Configuration {
 
     /// Checks everything that a TaskManager uses and fills in its defaults.
     pub fn task_manager(&self) -> Result<TaskManagerConfig, ConfigError> {
+        self.task_manager_of(1)
+    }
+
+    /// The same for one of `count` TaskManagers of this process, which share the memory that `auto` finds.
+    pub fn task_manager_of(&self, count: u32) -> Result<TaskManagerConfig, ConfigError> {
         let section = &self.taskmanager;
-        let memory_total_bytes = section.memory.total.map_or_else(machine_memory_bytes, |size| size.as_bytes());
+        let found = || machine_memory_bytes() / u64::from(count.max(1));
+        let memory_total_bytes = section.memory.total.map_or_else(found, |size| size.as_bytes());
         let part = |of_bytes: u64, key: &'static str, fraction: f64, most: f64| -> Result<u64, ConfigError> {
             check(fraction > 0.0 && fraction <= most, key, fraction, &format!("above 0 and at most {most}"))?;
             Ok((of_bytes as f64 * fraction) as u64)
         };
         let share = |key: &'static str, fraction: f64, most: f64| part(memory_total_bytes, key, fraction, most);
+        let network_memory_bytes = share("network.memory_fraction", self.network.memory_fraction, 0.8)?;
+        let heap_state_bytes = share("state.memory_fraction", self.state.memory_fraction, 0.9)?;
         let rocksdb_bytes = share("rocksdb.memory_fraction", self.rocksdb.memory_fraction, 0.9)?;
+        self.check_shares()?;
         check((1..=1024).contains(&section.slots), "taskmanager.slots", section.slots, "1 to 1024 slots")?;
         let orphan_timeout = section.orphan_timeout;
         check(orphan_timeout.as_ms() >= ORPHAN_TIMEOUT_MS_MIN, "taskmanager.orphan_timeout", orphan_timeout, "at least 3s")?;
@@ -166,8 +175,8 @@ impl Configuration {
             orphan_timeout: orphan_timeout.into(),
             data_dirs: data_dirs(section.data_dir.as_deref())?,
             memory_total_bytes,
-            network_memory_bytes: share("network.memory_fraction", self.network.memory_fraction, 0.8)?,
-            heap_state_bytes: share("state.memory_fraction", self.state.memory_fraction, 0.9)?,
+            network_memory_bytes,
+            heap_state_bytes,
             rocksdb_bytes,
             rocksdb_overlay_bytes: part(rocksdb_bytes, "rocksdb.overlay_fraction", self.rocksdb.overlay_fraction, 0.9)?,
             rocksdb_profile: self.rocksdb_profile()?,
@@ -176,6 +185,15 @@ impl Configuration {
             storage: self.storage()?,
             log: self.log()?,
         })
+    }
+
+    /// No byte is promised twice.
+    fn check_shares(&self) -> Result<(), ConfigError> {
+        let sum = self.network.memory_fraction + self.state.memory_fraction + self.rocksdb.memory_fraction;
+        // What is 1 as it was written may be a little more as a sum of floats.
+        let fits = sum <= 1.0 + 1e-9;
+        let keys = "network.memory_fraction + state.memory_fraction + rocksdb.memory_fraction";
+        check(fits, keys, format!("{sum:.3}"), "at most 1, the whole of taskmanager.memory.total")
     }
 
     fn rocksdb_profile(&self) -> Result<RocksdbProfile, ConfigError> {
@@ -290,6 +308,22 @@ mod tests {
             assert_eq!(named.advertise, host);
         }
         assert_ne!(load(&["taskmanager.bind=0.0.0.0"]).task_manager().expect("valid").advertise, "0.0.0.0");
+    }
+
+    #[test]
+    fn memory_is_promised_once() {
+        let fractions = |network: &str, state: &str, rocksdb: &str| {
+            let key = |section: &str, value: &str| format!("{section}.memory_fraction={value}");
+            let set = [key("network", network), key("state", state), key("rocksdb", rocksdb)];
+            load(&set.each_ref().map(String::as_str)).task_manager()
+        };
+        assert!(fractions("0.1", "0.2", "0.7").is_ok() && fractions("0.1", "0.1", "0.8").is_ok(), "1, though not as a float");
+        let text = fractions("0.3", "0.4", "0.4").expect_err("too much").to_string();
+        let keys = "network.memory_fraction + state.memory_fraction + rocksdb.memory_fraction=1.100";
+        assert!(text.starts_with(keys) && text.contains("at most 1"), "{text}");
+        let total = |set: &[&str], count| load(set).task_manager_of(count).expect("valid").memory_total_bytes;
+        assert_eq!(total(&[], 4), machine_memory_bytes() / 4);
+        assert_eq!(total(&["taskmanager.memory.total=1GiB"], 4), 1 << 30, "what is written is meant");
     }
 
     #[test]
