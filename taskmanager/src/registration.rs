@@ -23,7 +23,7 @@ use crate::manager::{Event, Uplink};
 use crate::pace::SourceTimes;
 use crate::rpc::{Backoff, JobManager, endpoint, probed, status_text};
 
-/// Heartbeats carry the tasks' counters, which people watch: they come at least this often.
+/// Heartbeats carry the tasks' counters, which people watch: they come at least this often (`heartbeat.interval` says so).
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
 /// Sources that keep pace with others wait for each other at most about this much longer than they must.
@@ -165,7 +165,7 @@ impl Session {
         heard.send_replace(Instant::now());
         let uplink = Uplink { messages: self.messages.clone(), job_manager: self.job_manager.clone() };
         let _ = registration.events.send(Event::Registered(uplink));
-        let interval = Duration::from_millis(self.welcome.heartbeat_interval_ms.max(10)).min(REPORT_EVERY);
+        let interval = beat_every(self.welcome.heartbeat_interval_ms);
         let timeout = Duration::from_millis(self.welcome.heartbeat_timeout_ms).max(interval);
         let mut beat = tokio::time::interval(interval);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -217,6 +217,11 @@ fn heartbeat(sequence: u64, board: &Board) -> v1::FromTaskManager {
     v1::FromTaskManager { message: Some(from_task_manager::Message::Heartbeat(heartbeat)) }
 }
 
+/// The time between two heartbeats, where the JobManager wants at most `interval_ms`.
+fn beat_every(interval_ms: u64) -> Duration {
+    Duration::from_millis(interval_ms.max(10)).min(REPORT_EVERY)
+}
+
 /// Says `Orphaned` whenever the JobManager has not been heard for `timeout`, once per silence.
 async fn watch_for_silence(mut last_heard: watch::Receiver<Instant>, timeout: Duration, events: UnboundedSender<Event>) {
     loop {
@@ -265,6 +270,14 @@ fn text_of(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heartbeats_come_as_the_reference_of_settings_says() {
+        assert_eq!([20, 500, 501, 10_000].map(beat_every), [20, 500, 500, 500].map(Duration::from_millis));
+        let reference = levada_common::config::reference_markdown();
+        let interval = reference.lines().find(|line| line.contains("`heartbeat.interval`")).unwrap();
+        assert!(interval.contains(&format!("each {}ms", REPORT_EVERY.as_millis())), "{interval}");
+    }
 
     #[tokio::test]
     async fn silence_is_told_once_until_something_is_heard() {
