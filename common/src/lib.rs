@@ -14,6 +14,7 @@ pub mod human;
 pub mod ids;
 pub mod keep_alive;
 pub mod keys;
+pub mod log;
 pub mod nearest;
 pub mod plan;
 pub mod planned_state;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use levada_common::config::{ConfigError, Configuration, Layers, LogConfig, LogFormat};
-use tracing_subscriber::EnvFilter;
+use levada_common::config::{ConfigError, Configuration, Layers};
+use levada_common::log;
 
 use crate::builder::Builder;
 use crate::error::TaskManagerError;
@@ -27,12 +27,6 @@ struct Flags {
 enum ProgramError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("log.level={level} is no level and no filter")]
-    Log {
-        level: String,
-        #[source]
-        source: tracing_subscriber::filter::ParseError,
-    },
     #[error(transparent)]
     TaskManager(#[from] TaskManagerError),
     #[error("starting the program failed")]
@@ -43,7 +37,7 @@ impl ProgramError {
     /// 1: it failed; 2: it was told something wrong.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Log { .. } => 2,
+            Self::Config(_) => 2,
             Self::TaskManager(_) | Self::Start(_) => 1,
         }
     }
@@ -82,7 +76,7 @@ fn text_of(error: &dyn std::error::Error) -> String {
 
 fn run(flags: Flags, customise: impl FnOnce(Builder) -> Builder) -> Result<(), ProgramError> {
     let config = Configuration::load(&Layers::of_process(flags.config, flags.set))?.task_manager()?;
-    set_up_log(&config.log)?;
+    log::start(&config.log)?;
     let builder = customise(Builder::new(config));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ProgramError::Start)?;
     runtime.block_on(async {
@@ -93,17 +87,6 @@ fn run(flags: Flags, customise: impl FnOnce(Builder) -> Builder) -> Result<(), P
         task_manager.shutdown().await;
         Ok(())
     })
-}
-
-fn set_up_log(config: &LogConfig) -> Result<(), ProgramError> {
-    let level = config.level.clone();
-    let filter = EnvFilter::try_new(&config.level).map_err(|source| ProgramError::Log { level, source })?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match config.format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
-    Ok(())
 }
 
 /// The name of the first signal that says stop. From this call on signals no longer end the process by themselves.

@@ -7,6 +7,7 @@ use super::HostPort;
 use super::memory::machine_memory_bytes;
 use super::rocksdb::RocksdbProfile;
 use super::tree::{ConfigError, Configuration};
+use crate::log;
 use crate::storage::{S3Options, StorageOptions};
 
 /// Least budget for inline state that `auto` gives.
@@ -237,6 +238,7 @@ impl Configuration {
                 return Err(ConfigError::OutOfRange { key: "log.format", value: other.into(), allowed: "text or json".into() });
             }
         };
+        log::filter(&self.log.level)?;
         Ok(LogConfig { level: self.log.level.clone(), format })
     }
 }
@@ -335,6 +337,7 @@ mod tests {
             "jobmanager.advertise=jm:6123",
             "jobmanager.advertise=",
             "log.format=xml",
+            "log.level=info,levada=loud",
             "storage.s3.endpoint=minio:9000",
         ] {
             assert!(load(&[bad]).job_manager().is_err(), "{bad}");
@@ -353,6 +356,7 @@ mod tests {
             "rocksdb.profile=tape",
             "rocksdb.open_files=3",
             "taskmanager.data_dir=/a,,/b",
+            "log.level=info,levada=loud",
         ] {
             let error = load(&[bad]).task_manager().expect_err(bad).to_string();
             assert!(error.starts_with(bad), "{error}");

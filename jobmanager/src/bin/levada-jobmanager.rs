@@ -1,14 +1,13 @@
 //! The program `levada-jobmanager`.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use levada_common::config::{Configuration, JobManagerConfig, Layers, LogConfig, LogFormat};
+use levada_common::config::{Configuration, JobManagerConfig, Layers};
+use levada_common::log;
 use levada_jobmanager::{JobManager, JobManagerError};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -30,14 +29,14 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let layers = Layers::of_process(arguments.config, arguments.settings);
-    let config = match Configuration::load(&layers).and_then(|configuration| configuration.job_manager()) {
+    let config = Configuration::load(&layers).and_then(|configuration| configuration.job_manager());
+    let config = match config.and_then(|config| log::start(&config.log).map(|()| config)) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("levada-jobmanager: {error}");
             return ExitCode::from(2);
         }
     };
-    start_log(&config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("control")
@@ -50,16 +49,6 @@ fn main() -> ExitCode {
             tracing::error!("{error:#}");
             ExitCode::from(1)
         }
-    }
-}
-
-fn start_log(config: &LogConfig) {
-    let filter = EnvFilter::try_new(&config.level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
-    match config.format {
-        LogFormat::Json => log.json().init(),
-        LogFormat::Text => log.init(),
     }
 }
 
