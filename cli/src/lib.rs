@@ -6,5 +6,6 @@ pub mod client;
 pub mod cluster;
 pub mod command;
 mod progress;
+mod signals;
 pub mod snapshot;
 mod table;

@@ -34,6 +34,7 @@ pub struct Command {
 enum Action {
     /// Runs a job on a cluster inside this process and waits for its end.
     ///
+    /// Ctrl-c and SIGTERM cancel the job; a second one ends the process at once.
     /// Exit code: 0 finished, 1 failed or canceled, 2 the command line or the job file is wrong.
     Run(run::RunArguments),
     /// Submits a job to a JobManager and prints its id.

@@ -9,6 +9,7 @@ use super::snapshot::RestoreArguments;
 use super::{document, outcome};
 use crate::cluster::{Embedded, EmbeddedOptions};
 use crate::progress::Progress;
+use crate::signals::StopSignals;
 
 /// What `levada run` takes.
 #[derive(Args)]
@@ -31,7 +32,7 @@ pub struct RunArguments {
     settings: Vec<String>,
 }
 
-/// Runs the job; ctrl-c cancels it.
+/// Runs the job; ctrl-c and SIGTERM cancel it, and when they come again they end the process at once.
 pub async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let document = document::read(&arguments.job)?;
     let restore = arguments.restore.resolve()?;
@@ -53,13 +54,22 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         }
     });
     tokio::pin!(watched);
-    let status = tokio::select! {
-        status = &mut watched => status?,
-        _ = tokio::signal::ctrl_c() => {
-            client.cancel(&job).await?;
-            watched.await?
-        }
+    let mut signals = StopSignals::new()?;
+    let ended = signals.before(&mut watched).await;
+    let ending = async {
+        let status = match ended {
+            Ok(status) => status?,
+            Err(_) => {
+                client.cancel(&job).await?;
+                watched.await?
+            }
+        };
+        cluster.shutdown().await;
+        anyhow::Ok(outcome(&status))
     };
-    cluster.shutdown().await;
-    Ok(outcome(&status))
+    signals.before(ending).await.unwrap_or_else(|name| {
+        eprintln!("levada: {name} while the job was ending; its tasks may not have cleaned up");
+        // Not by a return: that would wait for the cluster's threads.
+        std::process::exit(1)
+    })
 }
