@@ -19,6 +19,9 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 /// Version of the protocol between JobManager and TaskManagers; another one is refused at registration.
 pub const PROTOCOL: u32 = 2;
 
+/// Largest message from the JobManager to a TaskManager, whatever the frame size: a deployment, with its plan and splits.
+pub const COMMAND_BYTES_MAX: u64 = 256 << 20;
+
 /// Bytes that a message has on the wire, before anything of it is written.
 pub fn encoded_len(message: &impl prost::Message) -> u64 {
     message.encoded_len() as u64

@@ -19,6 +19,7 @@ mod databases;
 mod deploy;
 mod manager;
 mod pace;
+mod portions;
 mod registration;
 mod restore;
 mod rpc;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_common::keep_alive::KeepAlive;
-use levada_proto::PROTOCOL;
 use levada_proto::v1::to_task_manager::Message;
 use levada_proto::v1::{self, cluster_client::ClusterClient, from_task_manager};
+use levada_proto::{COMMAND_BYTES_MAX, PROTOCOL, encoded_len};
 use tokio::sync::mpsc::{Sender, UnboundedSender, channel};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -21,6 +21,7 @@ use tonic::Streaming;
 use crate::board::Board;
 use crate::manager::{Event, Uplink};
 use crate::pace::SourceTimes;
+use crate::portions::portions;
 use crate::rpc::{Backoff, JobManager, endpoint, probed, status_text};
 
 /// Heartbeats carry the tasks' counters, which people watch: they come at least this often (`heartbeat.interval` says so).
@@ -37,8 +38,6 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Messages that wait for the stream; beyond that the stream is stuck, and given up.
 const UPLINK_MESSAGES_MAX: usize = 16 * 1024;
-/// Largest message from the JobManager: a deployment, with its plan and splits.
-const COMMAND_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What keeps a TaskManager registered.
 pub struct Registration {
@@ -127,7 +126,7 @@ impl Registration {
     async fn connect(&self) -> Result<Session, Ended> {
         let endpoint = endpoint(&self.address).map_err(|source| Ended::Address { address: self.address.clone(), source })?;
         let connection = endpoint.connect().await.map_err(Ended::Connect)?;
-        let mut client = ClusterClient::new(connection).max_decoding_message_size(COMMAND_BYTES_MAX);
+        let mut client = ClusterClient::new(connection).max_decoding_message_size(COMMAND_BYTES_MAX as usize);
         let (messages, outgoing) = channel(UPLINK_MESSAGES_MAX);
         let hello = from_task_manager::Message::Hello(self.hello.clone());
         messages.try_send(v1::FromTaskManager { message: Some(hello) }).expect("the queue is new");
@@ -160,6 +159,12 @@ struct Session {
 }
 
 impl Session {
+    /// Sends these; whether the stream takes them.
+    fn say(&self, messages: Vec<from_task_manager::Message>) -> bool {
+        let mut messages = messages.into_iter().map(|message| v1::FromTaskManager { message: Some(message) });
+        messages.all(|message| self.messages.try_send(message).is_ok())
+    }
+
     /// Brings commands down and heartbeats up, until the stream breaks or falls silent.
     async fn run(mut self, registration: &Registration, heard: &watch::Sender<Instant>) -> Ended {
         heard.send_replace(Instant::now());
@@ -184,8 +189,8 @@ impl Session {
             tokio::select! {
                 biased;
                 _ = beat.tick() => {
-                    sequence += 1;
-                    if self.messages.try_send(heartbeat(sequence, &registration.board)).is_err() {
+                    let reports = registration.board.tasks().iter().map(|task| task.report()).collect();
+                    if !self.say(heartbeats(&mut sequence, reports, self.welcome.frame_size_bytes)) {
                         return Ended::Stuck;
                     }
                 }
@@ -200,8 +205,9 @@ impl Session {
                     Err(status) => return Ended::Broken(status),
                 },
                 _ = look.tick() => {
-                    let news = source_times.news(&registration.board.tasks()).map(from_task_manager::Message::SourceTimes);
-                    if let Some(news) = news && self.messages.try_send(v1::FromTaskManager { message: Some(news) }).is_err() {
+                    if let Some(news) = source_times.news(&registration.board.tasks())
+                        && !self.say(source_times_messages(news, self.welcome.frame_size_bytes))
+                    {
                         return Ended::Stuck;
                     }
                 }
@@ -211,10 +217,20 @@ impl Session {
     }
 }
 
-fn heartbeat(sequence: u64, board: &Board) -> v1::FromTaskManager {
-    let tasks = board.tasks().iter().map(|task| task.report()).collect();
-    let heartbeat = v1::Heartbeat { sequence, tasks };
-    v1::FromTaskManager { message: Some(from_task_manager::Message::Heartbeat(heartbeat)) }
+/// A heartbeat, or as many as it takes to tell every task's counters in messages of at most `frame_bytes`.
+fn heartbeats(sequence: &mut u64, reports: Vec<v1::TaskReport>, frame_bytes: u64) -> Vec<from_task_manager::Message> {
+    let portions = portions(reports, frame_bytes, encoded_len).into_iter();
+    let heartbeat = |tasks| {
+        *sequence += 1;
+        from_task_manager::Message::Heartbeat(v1::Heartbeat { sequence: *sequence, tasks })
+    };
+    portions.map(heartbeat).collect()
+}
+
+/// The same for how far sources have come.
+fn source_times_messages(news: v1::SourceTimes, frame_bytes: u64) -> Vec<from_task_manager::Message> {
+    let portions = portions(news.sources, frame_bytes, encoded_len).into_iter();
+    portions.map(|sources| from_task_manager::Message::SourceTimes(v1::SourceTimes { sources })).collect()
 }
 
 /// The time between two heartbeats, where the JobManager wants at most `interval_ms`.
@@ -270,6 +286,25 @@ fn text_of(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heartbeats_of_many_tasks_stay_within_the_frame() {
+        let report = |subtask: u32| v1::TaskReport {
+            task: Some(v1::TaskRef { subtask, ..Default::default() }),
+            nodes: vec![v1::NodeReport { last_bad_record: "x".repeat(1_000), ..Default::default() }],
+            ..Default::default()
+        };
+        let frame_bytes = 256 << 10;
+        let (mut sequence, mut told) = (4, Vec::new());
+        for message in heartbeats(&mut sequence, (0..1_000).map(report).collect(), frame_bytes) {
+            assert!(encoded_len(&v1::FromTaskManager { message: Some(message.clone()) }) <= frame_bytes);
+            let from_task_manager::Message::Heartbeat(beat) = message else { panic!("{message:?}") };
+            told.push((beat.sequence, beat.tasks.iter().map(|task| task.task.as_ref().unwrap().subtask).collect::<Vec<_>>()));
+        }
+        assert_eq!(told.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [5, 6, 7, 8]);
+        assert!(told.into_iter().flat_map(|(_, subtasks)| subtasks).eq(0..1_000));
+        assert_eq!(heartbeats(&mut sequence, Vec::new(), frame_bytes).len(), 1, "a heartbeat comes without tasks, too");
+    }
 
     #[test]
     fn heartbeats_come_as_the_reference_of_settings_says() {

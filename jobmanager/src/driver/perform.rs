@@ -10,7 +10,7 @@ use levada_jobmanager_core::event::{TaskDeployment, TaskState};
 use levada_jobmanager_core::{Effect, Event as CoreEvent};
 use levada_proto::convert::{attempt_to_ref, kind_to_target, task_index};
 use levada_proto::v1::to_task_manager::Message;
-use levada_proto::{encoded_len, v1};
+use levada_proto::{COMMAND_BYTES_MAX, encoded_len, v1};
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::{debug, info, warn};
 
@@ -91,10 +91,7 @@ impl Driver {
         self.fetchable = numbering.bytes;
         self.deployed = Some((attempt, messages.keys().copied().collect()));
         for (id, message) in messages {
-            let (bytes, limit) = (encoded_len(&message), self.context.frame_bytes);
-            if bytes > limit {
-                let text =
-                    format!("the deployment of {bytes} bytes is over the frame size of {limit} bytes; raise rpc.frame-size");
+            if let Some(text) = too_large(encoded_len(&message), self.context.frame_bytes) {
                 let task = TaskId::new(levada_common::ids::VertexId(message.tasks[0].vertex), message.tasks[0].subtask);
                 let state = TaskState::Failed(Failure::user(text));
                 self.caused.push_back(CoreEvent::Task { attempt, task, state });
@@ -216,5 +213,32 @@ impl Driver {
             let waiting_for = status.waiting_for.as_deref().unwrap_or("");
             info!(job = %self.job.id, attempt = %status.attempt, from = %before, to = %status.state, failure, waiting_for, "state");
         }
+    }
+}
+
+/// Why a deployment of so many bytes is not sent: the TaskManager would give up the stream that brings it.
+fn too_large(bytes: u64, frame_bytes: u64) -> Option<String> {
+    if bytes > COMMAND_BYTES_MAX {
+        let remedy = "use less parallelism or more TaskManagers";
+        return Some(format!(
+            "the deployment of {bytes} bytes is over the {COMMAND_BYTES_MAX} bytes that a TaskManager takes; {remedy}"
+        ));
+    }
+    let text = || format!("the deployment of {bytes} bytes is over the frame size of {frame_bytes} bytes; raise rpc.frame-size");
+    (bytes > frame_bytes).then(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_fits_the_frame_and_what_a_task_manager_takes() {
+        let (small, large) = (10 << 20, 1 << 30);
+        assert_eq!(too_large(small, small), None);
+        assert!(too_large(small + 1, small).is_some_and(|text| text.contains("frame size of 10485760")));
+        assert_eq!(too_large(COMMAND_BYTES_MAX, large), None);
+        let text = too_large(COMMAND_BYTES_MAX + 1, large).unwrap();
+        assert!(text.contains("268435457 bytes") && text.contains("268435456 bytes that a TaskManager takes"), "{text}");
     }
 }
