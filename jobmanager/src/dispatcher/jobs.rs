@@ -10,6 +10,9 @@ use levada_proto::v1;
 
 use super::JobView;
 
+/// Jobs that ended whose tasks are kept, too: a wide job has many thousands.
+const ENDED_WITH_TASKS_MAX: usize = 20;
+
 /// One job.
 #[derive(Debug)]
 struct Entry {
@@ -66,11 +69,22 @@ impl Jobs {
         let Some(entry) = self.entries.get_mut(&job) else { return };
         entry.view = JobView::Ended(status);
         self.ended.push_back(job);
+        self.drop_tasks();
         if self.ended.len() > self.ended_max
             && let Some(oldest) = self.ended.pop_front()
             && let Some(entry) = self.entries.remove(&oldest)
         {
             self.requests.remove(&entry.request_id);
+        }
+    }
+
+    /// Drops the tasks of the newest job that is too old for them; those before it have none any more.
+    fn drop_tasks(&mut self) {
+        let oldest = self.ended.len().checked_sub(ENDED_WITH_TASKS_MAX + 1).and_then(|at| self.ended.get(at));
+        if let Some(entry) = oldest.and_then(|job| self.entries.get_mut(job))
+            && let JobView::Ended(status) = &mut entry.view
+        {
+            Arc::make_mut(status).tasks = Vec::new();
         }
     }
 
@@ -131,6 +145,19 @@ mod tests {
         assert_eq!(jobs.all().count(), 2);
         assert_eq!(jobs.running(), 0);
         assert_eq!(jobs.of_request(""), None);
+    }
+
+    #[test]
+    fn only_the_newest_that_ended_keep_their_tasks() {
+        let mut jobs = Jobs::new(100);
+        for number in 0..60 {
+            let job = JobId::from_u128(number);
+            let status = v1::JobStatus { tasks: vec![v1::TaskStatus::default()], ..Default::default() };
+            jobs.insert(job, "wide".into(), String::new(), JobView::Ended(Arc::default()));
+            jobs.end(job, Arc::new(status));
+        }
+        let tasks = |view: &JobView| if let JobView::Ended(status) = view { status.tasks.len() } else { panic!("{view:?}") };
+        assert_eq!(jobs.all().map(tasks).collect::<Vec<_>>(), [vec![1; ENDED_WITH_TASKS_MAX], vec![0; 40]].concat());
     }
 
     #[test]

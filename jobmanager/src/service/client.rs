@@ -39,6 +39,16 @@ fn owned(status: Arc<v1::JobStatus>) -> v1::JobStatus {
     Arc::unwrap_or_clone(status)
 }
 
+/// A status as it is listed, beside those of all other jobs: without what grows with the job or its age.
+fn summary(status: Arc<v1::JobStatus>) -> v1::JobStatus {
+    let mut status = owned(status);
+    (status.tasks, status.nodes, status.savepoints) = Default::default();
+    if let Some(checkpoints) = &mut status.checkpoints {
+        checkpoints.history.clear();
+    }
+    status
+}
+
 /// What is asked for, checked; an empty request id is one of its own.
 fn savepoint_request(request: v1::TriggerSavepointRequest) -> Result<SavepointRequest, Status> {
     let v1::TriggerSavepointRequest { directory, request_id, stop, drain, .. } = request;
@@ -102,7 +112,7 @@ impl JobManager for ClientService {
         let views = self.dispatcher.list().await?;
         let statuses = futures::future::join_all(views.into_iter().map(|view| self.dispatcher.status(view))).await;
         // A job that was forgotten meanwhile is not in the list any more.
-        Ok(Response::new(v1::ListJobsResponse { jobs: statuses.into_iter().flatten().map(owned).collect() }))
+        Ok(Response::new(v1::ListJobsResponse { jobs: statuses.into_iter().flatten().map(summary).collect() }))
     }
 
     async fn describe_job(&self, request: Request<v1::DescribeJobRequest>) -> Result<Response<v1::DescribeJobResponse>, Status> {

@@ -28,6 +28,9 @@ async fn one_request_is_one_job_even_after_its_end() {
     let listed = fixture.client.list_jobs(v1::ListJobsRequest {}).await.unwrap().into_inner().jobs;
     let ids: Vec<&str> = listed.iter().map(|status| status.job_id.as_str()).collect();
     assert_eq!(ids, [other.as_str(), job.as_str()], "newest first");
+    assert!(listed.iter().all(|status| status.tasks.is_empty() && status.nodes.is_empty()), "{listed:?}");
+    let whole = fixture.describe(&job).await;
+    assert!(!whole.tasks.is_empty() && !whole.nodes.is_empty(), "{whole:?}");
     let status = fixture.client.submit_job(request(&"x".repeat(129))).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     fixture.handle.shutdown().await;
