@@ -8,7 +8,7 @@ use arrow::buffer::ScalarBuffer;
 use arrow::record_batch::RecordBatch;
 use levada_common::time::is_event_time;
 
-use super::split::{Split, bounds, split_rows, split_windows};
+use super::split::{Split, bounds, split_runs, split_windows};
 use super::{Grid, Window};
 use crate::operators::event_time::event_times;
 
@@ -71,13 +71,10 @@ impl WindowSource {
                 if greatest < first.end {
                     return Ok(vec![(first, Split::All)]);
                 }
-                let (mut window, mut known) = (first, Known::new(grid));
-                Ok(split_rows(times.len(), |row| {
-                    let time = times[row];
-                    if !window.has(time) {
-                        window = known.window(time);
-                    }
-                    window
+                let mut known = Known::new(grid);
+                Ok(split_runs(times.len(), |row| {
+                    let window = known.window(times[row]);
+                    (window, run_in(window, &times[row..]))
                 }))
             }
             Self::Clock { .. } => Err("rows in windows of processing time have no time of their own".into()),
@@ -87,6 +84,28 @@ impl WindowSource {
             }
         }
     }
+}
+
+/// Times of a run that are looked at one by one: where rows of several windows alternate runs are short.
+const RUN_ROWS: usize = 16;
+
+/// Times that are looked at together, without a branch for each.
+const CHUNK_ROWS: usize = 64;
+
+/// How many of the first times are in this window.
+fn run_in(window: Window, times: &[i64]) -> usize {
+    let count = |times: &[i64]| times.iter().take_while(|time| window.has(**time)).count();
+    let (first, rest) = times.split_at(times.len().min(RUN_ROWS));
+    let of_first = count(first);
+    if of_first < first.len() {
+        return of_first;
+    }
+    let whole = rest.chunks_exact(CHUNK_ROWS).take_while(|chunk| {
+        let (least, greatest) = bounds(chunk);
+        window.has(least) && window.has(greatest)
+    });
+    let of_whole = whole.count() * CHUNK_ROWS;
+    of_first + of_whole + count(&rest[of_whole..])
 }
 
 /// The windows of a batch's rows, each found once where that takes longer than to remember it: in a zone.

@@ -62,7 +62,11 @@ pub(in crate::operators) fn split_windows(starts: &[i64], ends: &[i64]) -> Vec<(
     if start.0 == start.1 && end.0 == end.1 {
         return vec![(Window { start: start.0, end: end.0 }, Split::All)];
     }
-    split_rows(starts.len(), |row| Window { start: starts[row], end: ends[row] })
+    split_runs(starts.len(), |row| {
+        let (start, end) = (starts[row], ends[row]);
+        let run = starts[row..].iter().zip(&ends[row..]).take_while(|bounds| *bounds == (&start, &end));
+        (Window { start, end }, run.count())
+    })
 }
 
 /// The least and the greatest of at least one value.
@@ -70,18 +74,18 @@ pub(super) fn bounds(values: &[i64]) -> (i64, i64) {
     values.iter().fold((i64::MAX, i64::MIN), |(least, greatest), value| (least.min(*value), greatest.max(*value)))
 }
 
-/// Cuts rows, of which there is at least one, that have the windows that `window_of` says.
-pub(super) fn split_rows(rows: usize, mut window_of: impl FnMut(usize) -> Window) -> Vec<(Window, Split)> {
-    let windows: Vec<Window> = (0..rows).map(&mut window_of).collect();
-    let runs = windows.chunk_by(|one, other| one == other);
-    if runs.clone().nth(RUNS_MAX).is_none() {
-        let mut start = 0;
-        let runs = runs.map(|run| {
-            start += run.len();
-            (run[0], Split::Run { start: start - run.len(), rows: run.len() })
-        });
-        return runs.collect();
+/// Cuts rows of which `run_at` says, from each row that it is asked for, the window and how many rows have it, at least one.
+pub(super) fn split_runs(rows: usize, mut run_at: impl FnMut(usize) -> (Window, usize)) -> Vec<(Window, Split)> {
+    let (mut runs, mut start) = (Vec::new(), 0);
+    while start < rows {
+        let (window, rows) = run_at(start);
+        runs.push((window, start, rows));
+        start += rows;
     }
+    if runs.len() <= RUNS_MAX {
+        return runs.into_iter().map(|(window, start, rows)| (window, Split::Run { start, rows })).collect();
+    }
+    let windows: Vec<Window> = runs.into_iter().flat_map(|(window, _, rows)| std::iter::repeat_n(window, rows)).collect();
     gather_rows(&windows)
 }
 

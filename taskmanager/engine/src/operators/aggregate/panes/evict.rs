@@ -30,7 +30,7 @@ impl OpenPanes {
 
     /// Bytes that are held, beside the panes too.
     pub(super) fn held_bytes(&self) -> usize {
-        self.memory_bytes + self.beside_bytes
+        self.memory_bytes + self.beside_bytes + self.spare.as_ref().map_or(0, GroupTable::memory_bytes)
     }
 
     /// So many bytes are held beside the panes, of the memory that they have.
@@ -83,7 +83,7 @@ impl OpenPanes {
     ///
     /// Contract: nothing is being sent or written.
     fn evict(&mut self, shape: &Shape) -> Result<(), EngineError> {
-        self.warming = None;
+        (self.warming, self.spare) = (None, None);
         let Self { panes, store: Some(store), groups, memory_bytes, .. } = self else { return Ok(()) };
         for pane in panes.values_mut() {
             let changed: Vec<u32> = pane.stored.iter().flat_map(|stored| stored.dirty.rows()).collect();

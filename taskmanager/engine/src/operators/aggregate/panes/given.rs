@@ -16,7 +16,7 @@ impl OpenPanes {
 
     /// Likewise, to be changed.
     pub(super) fn open_pane(&mut self, shape: &Shape, window: Window) -> &mut Pane {
-        open(&mut self.panes, self.store.as_ref(), window, shape)
+        open(&mut self.panes, (self.store.as_ref(), &mut self.spare), window, shape)
     }
 
     /// As `take_in`, but groups whose result was given begin anew.
@@ -33,7 +33,7 @@ impl OpenPanes {
 
     /// The results of these groups are given now; each is saved as it is, if it must be.
     pub(in super::super) fn give(&mut self, shape: &Shape, window: Window, ids: &[u32]) -> Result<(), EngineError> {
-        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        let pane = open(&mut self.panes, (self.store.as_ref(), &mut self.spare), window, shape);
         if let (Some(saving), Some(piece)) = (&self.saving, pane.unsaved(shape, ids, &mut self.scratch)) {
             saving.send(shape, self.store.as_mut(), piece)?;
         }

@@ -54,6 +54,9 @@ pub(super) use stored_rows::StoredRows;
 /// Groups that the cursor of a snapshot saves between two batches, about a quarter of a millisecond.
 pub(super) const BACKGROUND_ROWS: usize = 4096;
 
+/// Bytes of a table that is kept for the next pane: a larger one is not filled often.
+const SPARE_BYTES_MAX: usize = 1 << 20;
+
 /// Groups of a piece where there is no need to stop.
 const PIECE_ROWS: usize = 8192;
 
@@ -71,6 +74,8 @@ pub(super) struct OpenPanes {
     away: usize,
     /// Panes of which the store has rows that are to go.
     leaving: Leaving,
+    /// The table of a pane that is gone, without groups, for the next one: it need not grow again.
+    spare: Option<GroupTable>,
     groups: usize,
     memory_bytes: usize,
     /// What is charged of the memory of all heap states; none in front of a store, which has a share of its own.
@@ -104,7 +109,7 @@ impl OpenPanes {
         rows: usize,
         ids: &mut Vec<u32>,
     ) -> Result<usize, EngineError> {
-        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        let pane = open(&mut self.panes, (self.store.as_ref(), &mut self.spare), window, shape);
         if let Some(store) = self.store.as_mut().filter(|_| pane.has_more()) {
             fetch(shape, pane, store, keys, rows, &mut self.scratch)?;
         }
@@ -132,7 +137,7 @@ impl OpenPanes {
 
     /// Changes what the pane of `window` has, which it opens, and counts it anew.
     fn change<T>(&mut self, shape: &Shape, window: Window, act: impl FnOnce(&mut GroupTable) -> T) -> T {
-        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        let pane = open(&mut self.panes, (self.store.as_ref(), &mut self.spare), window, shape);
         let done = act(&mut pane.groups);
         recount(pane, &mut self.groups, &mut self.memory_bytes);
         done
@@ -222,12 +227,16 @@ impl OpenPanes {
     /// does not have.
     pub(super) fn pop(&mut self, shape: &Shape, window: Window) -> Result<Pane, EngineError> {
         self.warming = None;
-        let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+        let pane = open(&mut self.panes, (self.store.as_ref(), &mut self.spare), window, shape);
         if pane.is_known_to_store() {
             // What is being sent has the pane's groups, or belongs to a snapshot that has them: they can be deleted only after it.
             self.save_all(shape)?;
         }
         let pane = self.panes.remove(&window).unwrap_or_else(|| Pane::new(window, GroupTable::new(shape)));
+        if self.panes.is_empty() {
+            // None may come for a long time.
+            self.spare = None;
+        }
         self.groups -= pane.counted.0;
         self.memory_bytes -= pane.counted.1;
         self.away += usize::from(pane.frozen.is_running());
@@ -246,6 +255,10 @@ impl OpenPanes {
         if self.saving.is_some() && pane.frozen.is_running() {
             self.away -= 1;
             self.retired.push(pane);
+        } else if !self.panes.is_empty() && pane.groups.memory_bytes() <= SPARE_BYTES_MAX {
+            let mut groups = pane.groups;
+            groups.clear();
+            self.spare = Some(groups);
         }
     }
 
@@ -378,10 +391,15 @@ impl OpenPanes {
 }
 
 /// The pane of `window`, opened if it was not.
-fn open<'a>(panes: &'a mut BTreeMap<Window, Pane>, store: Option<&PaneStore>, window: Window, shape: &Shape) -> &'a mut Pane {
+fn open<'a>(
+    panes: &'a mut BTreeMap<Window, Pane>,
+    (store, spare): (Option<&PaneStore>, &mut Option<GroupTable>),
+    window: Window,
+    shape: &Shape,
+) -> &'a mut Pane {
     panes.entry(window).or_insert_with(|| {
         let stored = store.map(|store| Stored { has_more: store.beyond.contains(&window), ..Stored::default() });
-        Pane { stored, ..Pane::new(window, GroupTable::new(shape)) }
+        Pane { stored, ..Pane::new(window, spare.take().unwrap_or_else(|| GroupTable::new(shape))) }
     })
 }
 

@@ -50,7 +50,7 @@ impl OpenPanes {
             let rows = split.rows(restored.rows);
             let columns = |columns: &[ArrayRef]| split.columns(columns).map_err(|source| shape.kernel(source));
             self.intern(shape, window, &columns(&restored.keys)?, rows, &mut ids)?;
-            let pane = open(&mut self.panes, self.store.as_ref(), window, shape);
+            let pane = open(&mut self.panes, (self.store.as_ref(), &mut self.spare), window, shape);
             pane.groups.merge(shape, pane.groups.groups(&ids, rows), &columns(&restored.states)?)?;
             recount(pane, &mut self.groups, &mut self.memory_bytes);
         }

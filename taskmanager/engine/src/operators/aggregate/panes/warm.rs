@@ -59,7 +59,7 @@ impl OpenPanes {
 
     /// Takes those groups in that memory does not have. They are as the store has them.
     fn take_warmed(&mut self, shape: &Shape, stored: &StoredGroups) -> Result<(), EngineError> {
-        let pane = open(&mut self.panes, self.store.as_ref(), Window::WHOLE, shape);
+        let pane = open(&mut self.panes, (self.store.as_ref(), &mut self.spare), Window::WHOLE, shape);
         let absent = stored.absent_from(shape, &mut pane.groups)?;
         if absent.rows > 0 {
             pane.groups.absorb(shape, &absent.keys, absent.rows, &absent.states)?;
