@@ -10,11 +10,10 @@ use levada_common::ids::Uid;
 use levada_common::plan::{AssignSpec, OperatorSpec};
 use levada_common::time::Watermark;
 
-use super::slices::Spread;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::pending::Pending;
-use crate::operators::window::WindowClock;
+use crate::operators::window::{Spread, WindowClock};
 
 /// Assigns windows.
 ///

@@ -34,10 +34,10 @@ use crate::expr::ExpressionCompiler;
 use crate::function::Functions;
 use crate::operator::Operator;
 use crate::operators::late::LateRows;
+use crate::operators::window::Series;
 use shape::Shape;
 
 pub(super) use sessions::{Ends, SessionSource, behind};
-pub(super) use slices::{Series, Spread};
 
 /// The operator of this aggregation.
 ///
@@ -63,7 +63,7 @@ pub fn build(
         (_, WindowSpec::Session { .. }) => Box::new(sessions::Sessions::new(shape, late, spec, aggregate)?),
         (AggregatePhase::Partial, _) => Box::new(partial::Partial::new(shape, aggregate)),
         (_, window) if let Some(firing) = aggregate.firing => {
-            let series = shape.grid.and_then(|grid| slices::Series::of(window, grid));
+            let series = shape.grid.and_then(|grid| Series::of(window, grid));
             Box::new(updating::Updating::new(shape, late, firing, (series, &aggregate.time)))
         }
         (_, WindowSpec::Running) if aggregate.takes_changes => Box::new(over_changes::OverChanges::new(shape, spec, aggregate)?),
@@ -73,7 +73,7 @@ pub fn build(
         (_, WindowSpec::Count { size, slide }) => Box::new(counts::Counts::new(shape, counts::Lengths::new(*size, *slide))),
         (_, WindowSpec::Tumbling { .. } | WindowSpec::Same) => Box::new(windows::Windows::new(shape, late, &aggregate.time)),
         (_, window @ (WindowSpec::Sliding { .. } | WindowSpec::Cumulate { .. })) => {
-            let series = shape.grid.and_then(|grid| slices::Series::of(window, grid));
+            let series = shape.grid.and_then(|grid| Series::of(window, grid));
             let series = series.ok_or_else(|| shape.invariant(format!("{window:?} has no slices")))?;
             Box::new(slices::Slices::new(shape, late, series, &aggregate.time))
         }

@@ -19,9 +19,8 @@ use levada_state::snapshot::StateMeta;
 use super::best::Stamps;
 use crate::error::EngineError;
 use crate::operator::{RestoredState, in_groups, restored_column};
-use crate::operators::aggregate::Spread;
 use crate::operators::rows::{EntryPlaces, Part, restored_since};
-use crate::operators::window::{Grid, WINDOW_END, WINDOW_START, Window, WindowSource, time_column, zone};
+use crate::operators::window::{Grid, Spread, WINDOW_END, WINDOW_START, Window, WindowSource, time_column, zone};
 
 /// A top-N, resolved against its input.
 pub(super) struct Shape {

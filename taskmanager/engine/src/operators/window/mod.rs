@@ -1,12 +1,15 @@
-//! Windows: what one is, on what grid they lie and what time they go by, where those of rows come from, and a batch cut by them.
+//! Windows: what one is, on what grid they lie, which of them overlap and what time they go by, where those of rows come from, and a
+//! batch cut by them.
 //!
 //! Must never know what is done with rows in a window.
 
 mod clock;
 mod grid;
 mod placed;
+mod series;
 mod source;
 mod split;
+mod spread;
 
 use std::sync::Arc;
 
@@ -18,8 +21,10 @@ use levada_state::cold;
 pub(super) use clock::WindowClock;
 pub(super) use grid::{Grid, grid_floor};
 pub(super) use placed::{placed_part, was_placed};
+pub(super) use series::Series;
 pub(super) use source::{WindowSource, times};
 pub(super) use split::{Split, split_windows};
+pub(super) use spread::Spread;
 
 /// The struct column of a pane's window in a snapshot.
 pub(super) const NAMESPACE_COLUMN: &str = "namespace";

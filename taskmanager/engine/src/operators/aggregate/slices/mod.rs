@@ -7,8 +7,6 @@
 //! In front of a store what was merged is the first to go where memory is short. A window of which part of a slice has left memory
 //! is made of its slices range by range (`panes/ranges.rs`), so that it never comes into memory whole.
 
-mod series;
-mod spread;
 mod stacks;
 
 use std::sync::Arc;
@@ -28,11 +26,8 @@ use super::shape::Shape;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::late::LateRows;
-use crate::operators::window::{Window, WindowClock};
+use crate::operators::window::{Series, Window, WindowClock};
 use stacks::Stacks;
-
-pub(in crate::operators) use series::Series;
-pub(in crate::operators) use spread::Spread;
 
 /// A window on its way out.
 #[derive(Debug)]

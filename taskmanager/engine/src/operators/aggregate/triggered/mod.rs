@@ -24,7 +24,6 @@ use levada_state::snapshot::StatePart;
 use super::restore::{RestoredRows, refuse, restored_rows};
 use super::sessions::SessionSource;
 use super::shape::Shape;
-use super::slices::Series;
 use crate::error::EngineError;
 use crate::function::{FunctionError, Functions, TriggerResult};
 use crate::operator::{Operator, OperatorContext, RestoredState};
@@ -33,7 +32,7 @@ use crate::operators::pending::Pending;
 use crate::operators::process::groups::{
     Arrival, Belongs, Contents, Entries, Frame, GroupWindows, Place, Returned, Trigger, namespace, rows_of,
 };
-use crate::operators::window::{Split, Window, WindowClock};
+use crate::operators::window::{Series, Split, Window, WindowClock};
 use sums::Sums;
 
 /// A global window, as its trigger and states see it: all times that a row may have.

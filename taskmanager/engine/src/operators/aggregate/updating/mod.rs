@@ -21,12 +21,11 @@ use levada_state::snapshot::StatePart;
 
 use super::panes::OpenPanes;
 use super::shape::Shape;
-use super::slices::Series;
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::late::LateRows;
 use crate::operators::pending::Pending;
-use crate::operators::window::{Window, WindowClock};
+use crate::operators::window::{Series, Window, WindowClock};
 use giving::{Giving, Job};
 
 pub(super) use timer::Timers;

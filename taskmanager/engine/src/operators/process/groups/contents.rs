@@ -21,8 +21,7 @@ use super::table::Groups;
 use crate::error::EngineError;
 use crate::function::{Inner, TriggerResult};
 use crate::operator::{OperatorContext, RestoredState};
-use crate::operators::aggregate::Series;
-use crate::operators::window::{Split, Window};
+use crate::operators::window::{Series, Split, Window};
 
 /// Whose windows they are.
 pub(in crate::operators) struct Frame {

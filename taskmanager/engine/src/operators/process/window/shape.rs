@@ -16,9 +16,8 @@ use levada_state::rows::Rows;
 use super::evict::Evictor;
 use super::firing::{Firing, Runs};
 use crate::error::EngineError;
-use crate::operators::aggregate::Series;
 use crate::operators::waiting::{Meets, Place, Side, SidePlan, WaitingOwner};
-use crate::operators::window::{Grid, Window, zone};
+use crate::operators::window::{Grid, Series, Window, zone};
 
 /// A function in windows, resolved against its inputs.
 pub(in super::super) struct Shape {

@@ -8,8 +8,7 @@ use arrow::record_batch::RecordBatch;
 use levada_common::plan::{WindowSpec, WindowTime};
 use levada_common::types::StreamSchema;
 
-use super::Series;
-use crate::operators::window::{Grid, Window, times, zone};
+use super::{Grid, Series, Window, times, zone};
 
 /// Finds the windows of rows.
 #[derive(Debug)]

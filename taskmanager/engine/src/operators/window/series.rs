@@ -2,7 +2,7 @@
 
 use levada_common::plan::WindowSpec;
 
-use crate::operators::window::{Grid, Window, grid_floor};
+use super::{Grid, Window, grid_floor};
 
 /// Windows that overlap, and are made of slices. Milliseconds; the rules of `WindowSpec` and `WindowTime` hold.
 #[derive(Debug, Clone, Copy)]
