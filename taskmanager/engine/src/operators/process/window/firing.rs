@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use levada_common::keys::key_groups_of_rows;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows as KeyRows;
 
@@ -26,8 +25,6 @@ pub(super) struct Firing {
     grouped: Vec<Grouped>,
     /// The next key.
     next: usize,
-    /// Keys of which the window was given before a restore; none where it was of no key.
-    given: Vec<bool>,
 }
 
 impl Firing {
@@ -42,15 +39,7 @@ impl Firing {
             }
             grouped.push(of_input);
         }
-        Self { window, rows, index, grouped, next: 0, given: Vec::new() }
-    }
-
-    /// Leaves keys out by their key groups, of which there are so many.
-    pub(super) fn leave_out(&mut self, max_parallelism: u32, is_given: impl Fn(u16) -> bool) {
-        let ids: Vec<u32> = (0..self.index.len() as u32).collect();
-        let mut groups = Vec::new();
-        key_groups_of_rows(&self.index.keys(KeyRows::Ids(&ids)), ids.len(), max_parallelism, &mut groups);
-        self.given = groups.into_iter().map(is_given).collect();
+        Self { window, rows, index, grouped, next: 0 }
     }
 
     /// What is held, as it is counted: by input, bytes and rows.
@@ -64,12 +53,11 @@ impl Firing {
         self.next == self.index.len()
     }
 
-    /// The next groups, at most `max`, and the numbers of their keys; none at the end, and where all of them are left out.
+    /// The next groups, at most `max`, and the numbers of their keys; none at the end.
     pub(super) fn groups(&mut self, shape: &Shape, max: usize) -> Result<Option<(WindowGroups, Vec<u32>)>, EngineError> {
         let next = self.next..self.index.len().min(self.next + max);
         self.next = next.end;
-        let is_new = |key: &usize| !self.given.get(*key).copied().unwrap_or_default();
-        let keys: Vec<u32> = next.filter(is_new).map(|key| key as u32).collect();
+        let keys: Vec<u32> = next.map(|key| key as u32).collect();
         if keys.is_empty() {
             return Ok(None);
         }

@@ -26,8 +26,7 @@ use crate::function::{FunctionContext, FunctionError, Output, WindowWork};
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::late::LateRows;
 use crate::operators::rows::RowBuffer;
-use crate::operators::waiting::{Panes, Place, Reading, Waiting};
-use crate::operators::window::{Split, Window, WindowClock};
+use crate::operators::waiting::{Waiting, WaitingWindows};
 use firing::{Firing, Runs};
 
 pub(super) use shape::Shape;
@@ -53,15 +52,11 @@ pub(super) fn build(
         }
     };
     Ok(Box::new(WindowProcess {
+        windows: WaitingWindows::new(&window.time, shape.series),
         shape,
         work,
-        panes: Panes::new(),
-        reading: None,
         firing: None,
         runs: Runs::default(),
-        fired: i64::MIN,
-        clock: WindowClock::new(&window.time),
-        fires_at: i64::MIN,
         late,
         running: None,
     }))
@@ -100,19 +95,11 @@ impl Waiting for InputRows {
 struct WindowProcess {
     shape: Shape,
     work: Box<dyn WindowWork>,
-    /// What is in several windows leaves with the last of them.
-    panes: Panes<InputRows>,
-    /// The window that is read.
-    reading: Option<(Window, Reading<InputRows>)>,
-    /// What goes out of it.
+    windows: WaitingWindows<InputRows>,
+    /// What was read of the window that fires.
     firing: Option<Firing>,
     /// Whose rows the function has given.
     runs: Runs,
-    /// The watermark at which the last of overlapping windows fired that has.
-    fired: i64,
-    clock: WindowClock,
-    /// The watermark at which windows that do not overlap fire: that of event time begins anew with the sources' time.
-    fires_at: i64,
     /// By input.
     late: Vec<LateRows>,
     running: Option<Running>,
@@ -133,56 +120,13 @@ impl WindowProcess {
         self.running.as_mut().expect("an operator is opened first")
     }
 
-    /// The next window of the rows that are here, fired or not.
-    fn upcoming(&self) -> Option<Window> {
-        let first = self.panes.first()?;
-        self.shape.series.map_or(Some(first), |series| series.first_after(first, self.fired))
-    }
-
-    /// The next window that fires, and its rows' places with whether they leave.
-    fn next_window(&mut self) -> Option<(Window, Vec<(Place, bool)>)> {
-        let first = self.panes.first();
-        let Some(series) = self.shape.series else {
-            let window = first.filter(|window| window.has_fired(self.fires_at));
-            return window.map(|window| (window, self.shape.places(window, true).collect()));
-        };
-        let watermark = self.clock.watermark();
-        let window = first.and_then(|slice| series.first_after(slice, self.fired));
-        let Some(window) = window.filter(|window| window.has_fired(watermark)) else {
-            self.fired = watermark;
-            return None;
-        };
-        let last = window.end.saturating_sub(1);
-        let slices = self.panes.within(window).into_iter();
-        Some((window, slices.flat_map(|slice| self.shape.places(slice, self.shape.is_over(slice, last))).collect()))
-    }
-
     /// Begins with the next groups, of the window that is read or of the next one; whether there are some.
     fn fire_next(&mut self) -> Result<bool, EngineError> {
         self.firing = None;
-        while self.firing.is_none() {
-            let Some((window, reading)) = &mut self.reading else {
-                let Some((window, panes)) = self.next_window() else { return Ok(false) };
-                self.reading = Some((window, self.panes.read(&self.shape, &panes)?));
-                continue;
-            };
-            match reading.next(&self.shape, &mut self.panes)? {
-                Some(rows) => {
-                    let mut firing = Firing::new(&self.shape, *window, rows);
-                    if self.shape.series.is_some() && self.clock.was_given(*window) {
-                        let max = self.running.as_ref().expect("an operator is opened first").context.max_parallelism;
-                        firing.leave_out(max, |group| self.clock.was_given_to(group, *window));
-                    }
-                    self.firing = Some(firing);
-                }
-                None => {
-                    self.fired = self.fired.max(window.end.saturating_sub(1));
-                    self.reading = None;
-                }
-            }
-            self.count()?;
-        }
-        Ok(true)
+        let next = self.windows.next(&self.shape)?;
+        self.firing = next.map(|(window, rows)| Firing::new(&self.shape, window, rows));
+        self.count()?;
+        Ok(self.firing.is_some())
     }
 
     /// Calls the function for the next groups of the window that fires; whether there is one.
@@ -202,49 +146,13 @@ impl WindowProcess {
 
     /// Counts what is held.
     fn count(&mut self) -> Result<(), EngineError> {
-        let Running { context, .. } = self.running.as_ref().expect("an operator is opened first");
-        let firing = self.firing.iter().flat_map(Firing::held);
-        let reading = self.reading.iter().flat_map(|(_, reading)| reading.held());
-        self.panes.count(&self.shape, context, reading.chain(firing))
+        self.windows.count(&self.shape, self.firing.iter().flat_map(Firing::held))
     }
-}
-
-/// Takes rows of an input into the panes of their windows; answers which are only in windows that have fired at this watermark.
-fn take_in(
-    shape: &Shape,
-    panes: &mut Panes<InputRows>,
-    watermark: i64,
-    (input, batch): (usize, &RecordBatch),
-) -> Result<Vec<Split>, EngineError> {
-    let windows = shape.sides[input].windows.as_ref().ok_or_else(|| shape.invariant("the function is in no window"))?;
-    let mut late = Vec::new();
-    for (window, split) in windows.split(batch).map_err(|reason| shape.invariant(reason))? {
-        let last = shape.series.map_or(window, |series| series.last(window));
-        if last.has_fired(watermark) {
-            late.push(split);
-            continue;
-        }
-        let columns = split.columns(batch.columns()).map_err(|source| shape.kernel(source))?;
-        panes.push(shape, (window, input), &columns, None)?;
-    }
-    Ok(late)
 }
 
 impl Operator for WindowProcess {
-    fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        let shape = &self.shape;
-        let has_pane = |(window, side): Place| shape.sides[side].windows.as_ref().is_some_and(|windows| windows.has(window));
-        self.clock.restore(&shape.uid, context, &mut restored)?;
-        self.panes.open(shape, context, restored, has_pane, |panes, rows| {
-            take_in(shape, panes, i64::MIN, (rows.side, &rows.batch)).map(drop)
-        })?;
-        let given = self.clock.all_given();
-        self.fired = given;
-        // Of a job with other windows there may be rows whose windows would all be over.
-        while let Some(slice) = self.panes.first().filter(|slice| shape.is_over(*slice, given)) {
-            let mut over = self.panes.read(shape, &shape.places(slice, true).collect::<Vec<_>>())?;
-            while over.next(shape, &mut self.panes)?.is_some() {}
-        }
+    fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
+        self.windows.open(&self.shape, context, restored)?;
         self.late.iter_mut().for_each(|late| late.open(context));
         let own = FunctionContext::new(&self.shape.uid, context, self.shape.keys.clone(), Arc::clone(&self.shape.declaration));
         let work = &mut self.work;
@@ -256,17 +164,13 @@ impl Operator for WindowProcess {
     }
 
     fn is_ready(&mut self) -> Result<bool, EngineError> {
-        self.panes.is_ready()
+        self.windows.is_ready()
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
-        let (watermark, now) = (self.clock.watermark(), self.clock.now());
-        let kept = self.shape.sides[input].rows(batch.clone(), now).map_err(|source| self.shape.kernel(source))?;
-        for split in take_in(&self.shape, &mut self.panes, watermark, (input, &kept))? {
-            self.late[input].take(&batch, &split).map_err(|source| self.shape.kernel(source))?;
-        }
+        self.windows.take_in(&self.shape, (input, batch), &mut self.late[input])?;
         self.count()?;
-        self.panes.make_room(&self.shape)
+        self.windows.make_room(&self.shape)
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
@@ -297,54 +201,38 @@ impl Operator for WindowProcess {
 
     fn has_output(&self) -> bool {
         let waits = self.running.as_ref().is_some_and(|running| !running.out.is_empty());
-        let is_due = || self.panes.first().is_some_and(|window| window.has_fired(self.fires_at));
-        let fires = self.firing.is_some() || self.reading.is_some() || self.shape.series.is_some() || is_due();
+        let fires = self.firing.is_some() || self.windows.is_firing();
         waits || fires || self.late.iter().any(LateRows::has_some)
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
-        if self.clock.advance(watermark) {
-            self.fires_at = watermark.0;
-        }
+        self.windows.advance(watermark);
         Ok(Some(watermark))
     }
 
     fn keeps_time(&self) -> bool {
-        self.clock.is_processing()
+        self.windows.keeps_time()
     }
 
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
-        self.clock.tick(time_ms);
-        self.fires_at = self.clock.watermark();
-        Ok(self.upcoming().map(|window| match window.has_fired(self.fires_at) {
-            true => time_ms,
-            false => self.clock.shows_at(window.end),
-        }))
+        Ok(self.windows.tick(time_ms))
     }
 
     fn snapshot(&mut self, checkpoint: CheckpointId, finished: bool) -> Result<Vec<StatePart>, EngineError> {
-        if finished {
-            return Ok(Vec::new());
-        }
-        let mut parts = self.panes.snapshot(&self.shape, checkpoint)?;
-        parts.extend(self.clock.parts(&self.shape.uid));
-        Ok(parts)
+        self.windows.snapshot(&self.shape, checkpoint, finished)
     }
 
     fn background(&mut self) -> Result<bool, EngineError> {
-        self.panes.background(&self.shape)
+        self.windows.background(&self.shape)
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {
-        if !completed {
-            self.panes.abandon(checkpoint);
-        }
+        self.windows.notify(checkpoint, completed);
         Ok(())
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {
-        self.clock.end();
-        self.fires_at = i64::MAX;
+        self.windows.finish();
         Ok(())
     }
 }

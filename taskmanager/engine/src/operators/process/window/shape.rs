@@ -16,8 +16,8 @@ use levada_state::rows::Rows;
 use super::evict::Evictor;
 use super::firing::{Firing, Runs};
 use crate::error::EngineError;
-use crate::operators::waiting::{Meets, Place, Side, SidePlan, WaitingOwner};
-use crate::operators::window::{Grid, Series, Window, zone};
+use crate::operators::waiting::{Meets, Side, SidePlan, WaitingOwner};
+use crate::operators::window::{Grid, Series, zone};
 
 /// A function in windows, resolved against its inputs.
 pub(in super::super) struct Shape {
@@ -85,16 +85,6 @@ impl Shape {
             read: spec.sides.clone(),
             output: spec.output.to_arrow(),
         })
-    }
-
-    /// Whether this slice, where windows overlap, is in none that has not fired at this watermark.
-    pub(super) fn is_over(&self, slice: Window, watermark: i64) -> bool {
-        self.series.is_some_and(|series| series.last(slice).has_fired(watermark))
-    }
-
-    /// Where rows of a pane are, each with whether they leave.
-    pub(super) fn places(&self, pane: Window, leaves: bool) -> impl Iterator<Item = (Place, bool)> + use<> {
-        (0..self.sides.len()).map(move |input| ((pane, input), leaves))
     }
 
     /// Puts keys and window before rows that the function gave for the window that fires.
