@@ -164,7 +164,7 @@ fn of_join(spec: &JoinSpec, operator: &OperatorSpec) -> Vec<(String, StateKind, 
         (state.name, state.kind, state.schema)
     });
     match spec.scope {
-        JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => {
+        JoinScope::Tumbling { .. } | JoinScope::Overlapping { .. } | JoinScope::Same | JoinScope::Within { .. } => {
             [left, right].into_iter().chain(of_waiting(spec.is_by_clock())).collect()
         }
         JoinScope::Standing { .. } | JoinScope::Lookup { .. } => vec![left, right],

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::WindowTime;
+use super::{WindowSpec, WindowTime};
 use crate::checkpoint::StateKind;
 use crate::state_schema::{Stamps, StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
@@ -118,6 +118,14 @@ pub enum JoinScope {
         #[serde(flatten)]
         time: WindowTime,
     },
+    /// Both are in one sliding or cumulating window, and meet in each of those when it fires.
+    Overlapping {
+        /// They.
+        windows: WindowSpec,
+        /// What time they are of.
+        #[serde(flatten)]
+        time: WindowTime,
+    },
     /// Both have one window in their columns `window_start` and `window_end`; they meet when it fires.
     Same,
     /// The right row's event time less the left one's lies in `[from, to]`; they meet when the later of them comes.
@@ -144,6 +152,31 @@ pub enum JoinScope {
         /// Whether an update of the table may give a row another key, so that the row which it replaces is deleted.
         moves: bool,
     },
+}
+
+impl JoinScope {
+    /// The windows in which rows meet, where they do.
+    pub fn windows(&self) -> Option<WindowSpec> {
+        match self {
+            Self::Tumbling { size_ms, offset_ms, .. } => Some(WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms }),
+            Self::Overlapping { windows, .. } => Some(windows.clone()),
+            Self::Same => Some(WindowSpec::Same),
+            Self::Within { .. } | Self::Standing { .. } | Self::Lookup { .. } => None,
+        }
+    }
+
+    /// What time they are of, where they are none of the input.
+    pub fn window_time(&self) -> Option<&WindowTime> {
+        match self {
+            Self::Tumbling { time, .. } | Self::Overlapping { time, .. } => Some(time),
+            Self::Same | Self::Within { .. } | Self::Standing { .. } | Self::Lookup { .. } => None,
+        }
+    }
+
+    /// Whether rows meet in windows.
+    pub fn is_in_windows(&self) -> bool {
+        matches!(self, Self::Tumbling { .. } | Self::Overlapping { .. } | Self::Same)
+    }
 }
 
 /// Where a column of a join's output comes from.
@@ -204,30 +237,28 @@ impl JoinSpec {
         match self.scope {
             JoinScope::Within { .. } => self.kind.marks(side).then_some(Self::MATCHED),
             JoinScope::Standing { .. } => self.kind.marks(side).then_some(Self::ALONE),
-            JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Lookup { .. } => None,
+            JoinScope::Tumbling { .. } | JoinScope::Overlapping { .. } | JoinScope::Same | JoinScope::Lookup { .. } => None,
         }
     }
 
     /// By which columns a change of this side finds the row that it replaces, where the side is a changelog.
     pub fn unique(&self, side: JoinSide) -> Option<&Vec<String>> {
-        match (&self.scope, side) {
-            (JoinScope::Standing { left_unique, .. }, JoinSide::Left) => left_unique.as_ref(),
-            (JoinScope::Standing { right_unique, .. }, JoinSide::Right) => right_unique.as_ref(),
-            (JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } | JoinScope::Lookup { .. }, _) => None,
+        let JoinScope::Standing { left_unique, right_unique, .. } = &self.scope else { return None };
+        match side {
+            JoinSide::Left => left_unique.as_ref(),
+            JoinSide::Right => right_unique.as_ref(),
         }
     }
 
     /// How long a row stands.
     pub fn ttl_ms(&self) -> Option<i64> {
-        match self.scope {
-            JoinScope::Standing { ttl_ms, .. } => ttl_ms,
-            JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } | JoinScope::Lookup { .. } => None,
-        }
+        let JoinScope::Standing { ttl_ms, .. } = self.scope else { return None };
+        ttl_ms
     }
 
     /// Whether rows meet in windows of processing time: of when they come in.
     pub fn is_by_clock(&self) -> bool {
-        matches!(&self.scope, JoinScope::Tumbling { time, .. } if time.processing)
+        self.scope.window_time().is_some_and(|time| time.processing)
     }
 
     /// The columns of a side that are kept, in their order, without `_op`, where `input` is what that side carries. In windows of
@@ -284,8 +315,10 @@ impl JoinSpec {
             _ => None,
         }));
         match self.scope {
-            JoinScope::Tumbling { .. } if self.is_by_clock() => {}
-            JoinScope::Tumbling { .. } | JoinScope::Within { .. } => read.extend(event_time.cloned()),
+            JoinScope::Tumbling { .. } | JoinScope::Overlapping { .. } if self.is_by_clock() => {}
+            JoinScope::Tumbling { .. } | JoinScope::Overlapping { .. } | JoinScope::Within { .. } => {
+                read.extend(event_time.cloned());
+            }
             JoinScope::Same => read.extend(["window_start".into(), "window_end".into()]),
             JoinScope::Standing { .. } => read.extend(self.unique(side).into_iter().flatten().cloned()),
             JoinScope::Lookup { .. } => {}

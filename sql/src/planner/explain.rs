@@ -175,11 +175,10 @@ fn join(spec: &JoinSpec) -> String {
     let keys = spec.left_keys.iter().zip(&spec.right_keys);
     let keys: Vec<String> = keys.map(|(left, right)| format!("{left} = {right}")).collect();
     let scope = match &spec.scope {
-        JoinScope::Tumbling { size_ms, offset_ms, time } => {
-            let tumbling = window(&WindowSpec::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms });
-            format!("{tumbling}{}", window_time(time))
+        scope @ (JoinScope::Tumbling { .. } | JoinScope::Overlapping { .. } | JoinScope::Same) => {
+            let time = scope.window_time().map(window_time).unwrap_or_default();
+            format!("{}{time}", scope.windows().as_ref().map(window).unwrap_or_default())
         }
-        JoinScope::Same => window(&WindowSpec::Same),
         JoinScope::Standing { ttl_ms, .. } => format!("all rows{}", ttl(*ttl_ms)),
         JoinScope::Lookup { whole: true, .. } => "looked up in the whole table".into(),
         JoinScope::Lookup { whole: false, .. } => "looked up in the table as it is".into(),

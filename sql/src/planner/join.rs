@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use levada_common::graph::{GraphJoin, GraphWindow, TransformNode};
 use levada_common::keys::is_key_type;
 use levada_common::plan::{
-    Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition,
+    Changelog, JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Partition, WindowSpec,
 };
 use levada_common::types::{Column, LogicalType, StreamSchema};
 
@@ -149,15 +149,14 @@ impl Planner<'_> {
         let Some(window) = &node.window else { return Some(self.standing(node, join, left, right)) };
         let path = format!("{path}.window");
         self.refuse_firing(node, "rows of a join meet");
-        match window {
-            GraphWindow::Tumbling { size_ms, offset_ms } => {
-                let time = node.window_time.clone();
-                if time.processing {
-                    self.check_arrival(&path, [("left", left), ("right", right)]);
-                } else {
-                    self.check_times(&path, A_WINDOW, left, right);
-                }
-                Some(JoinScope::Tumbling { size_ms: *size_ms, offset_ms: *offset_ms, time })
+        let time = node.window_time.clone();
+        let scope = match *window {
+            GraphWindow::Tumbling { size_ms, offset_ms } => JoinScope::Tumbling { size_ms, offset_ms, time },
+            GraphWindow::Sliding { size_ms, slide_ms, offset_ms } => {
+                JoinScope::Overlapping { windows: WindowSpec::Sliding { size_ms, slide_ms, offset_ms }, time }
+            }
+            GraphWindow::Cumulate { size_ms, step_ms, offset_ms } => {
+                JoinScope::Overlapping { windows: WindowSpec::Cumulate { size_ms, step_ms, offset_ms }, time }
             }
             GraphWindow::Same => {
                 for (side, stream) in [("left", left), ("right", right)] {
@@ -165,27 +164,19 @@ impl Planner<'_> {
                         self.error(&path, format!("{NO_WINDOW}; the {side} side has none{}", why_no_window(stream)));
                     }
                 }
-                Some(JoinScope::Same)
+                return Some(JoinScope::Same);
             }
-            GraphWindow::Sliding { .. } | GraphWindow::Cumulate { .. } | GraphWindow::Session { .. } => {
-                let message = "rows meet in tumbling windows, in the `same` window, or `within: { from, to }` of each other; a join \
-                               in windows that overlap or grow is not in this release";
-                self.error(path, message);
-                None
+            GraphWindow::Session { .. } | GraphWindow::Count { .. } | GraphWindow::Global => {
+                self.error(path, why_no_join(window));
+                return None;
             }
-            GraphWindow::Count { .. } => {
-                let message = "rows of two sides have no common count; rows meet in windows of time, in the `same` window, or \
-                               `within: { from, to }` of each other";
-                self.error(path, message);
-                None
-            }
-            GraphWindow::Global => {
-                let message =
-                    "a join in one window over everything would keep every row; give it a size, or `within: { from, to }`";
-                self.error(path, message);
-                None
-            }
+        };
+        if node.window_time.processing {
+            self.check_arrival(&path, [("left", left), ("right", right)]);
+        } else {
+            self.check_times(&path, A_WINDOW, left, right);
         }
+        Some(scope)
     }
 
     /// Rows meet whenever they come: a changelog must have a key by which a change finds the row that it replaces.
@@ -230,7 +221,7 @@ impl Planner<'_> {
     /// The left side's columns, what is taken of the right side's, the window's. A column of the window takes the place of one of
     /// that name in the input.
     pub(super) fn join_output(&mut self, path: &str, join: &GraphJoin, scope: &JoinScope, [left, right]: [&Stream; 2]) -> Output {
-        let in_window = matches!(scope, JoinScope::Tumbling { .. } | JoinScope::Same);
+        let in_window = scope.is_in_windows();
         let is_window = |name: &str| in_window && WINDOW.contains(&name);
         let shared = |name: &str| join.on.iter().position(|(left, right)| left == name && right == name);
         let mut output = Output::default();
@@ -330,6 +321,21 @@ impl Planner<'_> {
     }
 }
 
+/// Why rows do not meet in windows like these.
+fn why_no_join(window: &GraphWindow) -> &'static str {
+    match window {
+        GraphWindow::Session { .. } => {
+            "rows meet in tumbling, sliding or cumulating windows, in the `same` window, or `within: { from, to }` of each other; for \
+             the rows of both sides in a session write a `CoGroupFunction` (`process` beside `with`)"
+        }
+        GraphWindow::Count { .. } => {
+            "rows of two sides have no common count; rows meet in windows of time, in the `same` window, or `within: { from, to }` of \
+             each other"
+        }
+        _ => "a join in one window over everything would keep every row; give it a size, or `within: { from, to }`",
+    }
+}
+
 /// Why the output has no event time, where it has none.
 fn no_event_time(node: &TransformNode, spec: &JoinSpec) -> String {
     match spec.is_by_clock() {
@@ -341,7 +347,9 @@ fn no_event_time(node: &TransformNode, spec: &JoinSpec) -> String {
 /// The output's event time: the window's, or the left row's, or, where there may be none, the right row's.
 fn event_time(spec: &JoinSpec, columns: &[Column], left: &Stream) -> Option<String> {
     match spec.scope {
-        JoinScope::Tumbling { .. } | JoinScope::Same => return (!spec.is_by_clock()).then(|| WINDOW_TIME.into()),
+        JoinScope::Tumbling { .. } | JoinScope::Overlapping { .. } | JoinScope::Same => {
+            return (!spec.is_by_clock()).then(|| WINDOW_TIME.into());
+        }
         JoinScope::Standing { .. } => return None,
         JoinScope::Within { .. } | JoinScope::Lookup { .. } => {}
     }
@@ -378,7 +386,7 @@ fn changes(spec: &JoinSpec, left: &Stream, right: &Stream) -> Option<Changelog> 
 fn is_windowed(spec: &JoinSpec, left: &Stream) -> bool {
     match spec.scope {
         // By processing time it has their columns, and no one may go by them.
-        JoinScope::Tumbling { .. } | JoinScope::Same => !spec.is_by_clock(),
+        JoinScope::Tumbling { .. } | JoinScope::Overlapping { .. } | JoinScope::Same => !spec.is_by_clock(),
         JoinScope::Standing { .. } => false,
         JoinScope::Within { .. } | JoinScope::Lookup { .. } => left.windowed && !spec.kind.keeps_right(),
     }

@@ -33,6 +33,9 @@ fn plans_of_joins() {
         "  j: { inputs: [people], join: { with: [sales], kind: left, on: { id: seller }, within: { from: -5s, to: 1h }, take: { sale: id, price: price } }, select: { name: name, price: price, at: at } }",
         "  j: { inputs: [hourly], join: { with: [hourly], kind: full, on: [seller], take: { m: n } }, window: same }",
         "  j: { inputs: [people], join: { with: [timeless], on: { id: seller } }, window: { tumbling: { size: 10s }, time: processing }, select: { id: id, x: x } }",
+        "  j: { inputs: [people], join: { with: [sales], kind: full, on: { id: seller }, take: { price: price } }, window: { sliding: { size: 10s, slide: 4s, offset: 1s } }, select: { name: name, price: price, from: window_start } }",
+        "  j: { inputs: [people], join: { with: [sales], kind: anti, on: { id: seller } }, window: { cumulate: { size: 1d, step: 6h }, time_zone: Europe/Berlin }, select: { id: id, at: window_time } }",
+        "  j: { inputs: [people], join: { with: [timeless], on: { id: seller } }, window: { sliding: { size: 1m, slide: 10s }, time: processing }, select: { id: id, x: x } }",
     ];
     let mut text = String::new();
     for case in cases {
@@ -94,6 +97,25 @@ fn sides_that_do_not_fit_are_refused() {
         (
             "inputs: [people], join: { with: [hourly], on: { id: seller } }, window: global".into(),
             "a join in one window over everything would keep every row",
+        ),
+        (
+            "inputs: [people], join: { with: [hourly], on: { id: seller } }, window: { session: { gap: 1m } }".into(),
+            "j.window: rows meet in tumbling, sliding or cumulating windows, in the `same` window, or `within: { from, to }` of each other; \
+             for the rows of both sides in a session write a `CoGroupFunction` (`process` beside `with`)",
+        ),
+        (
+            "inputs: [people], join: { with: [hourly], on: { id: seller } }, window: { count: { size: 3 } }".into(),
+            "j.window: rows of two sides have no common count; rows meet in windows of time",
+        ),
+        (
+            "inputs: [people], join: { with: [timeless], on: { id: seller } }, window: { sliding: { size: 2s, slide: 1s } }"
+                .into(),
+            "j.window: a window needs event time on both sides, and the right one has none: source \"timeless\" sets no `watermark`; or \
+             write `time: processing`",
+        ),
+        (
+            "inputs: [people], join: { with: [totals], on: { id: seller } }, window: { cumulate: { size: 2s, step: 1s } }".into(),
+            "the right side is a changelog",
         ),
         (
             "inputs: [people], join: { with: [totals], on: { id: seller } }, window: { tumbling: { size: 1s } }".into(),

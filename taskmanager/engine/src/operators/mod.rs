@@ -73,9 +73,7 @@ pub fn stands_on_heap(kind: &OperatorKind) -> bool {
 /// panes, of which the state itself knows nothing.
 pub fn stands_in_panes(kind: &OperatorKind) -> bool {
     match kind {
-        OperatorKind::Join(join) => {
-            matches!(join.scope, JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. })
-        }
+        OperatorKind::Join(join) => join.scope.is_in_windows() || matches!(join.scope, JoinScope::Within { .. }),
         OperatorKind::Process(process) => process.window.as_ref().is_some_and(|window| !window.is_by_key()),
         OperatorKind::Top(top) => top.window.is_some() && !top.local,
         _ => false,

@@ -64,6 +64,10 @@ fn of_join(join: &JoinSpec) -> Vec<String> {
         JoinScope::Tumbling { time, .. } if time.processing => "join in windows of processing time",
         JoinScope::Tumbling { time, .. } if time.time_zone.is_some() => "join in windows of a time zone",
         JoinScope::Tumbling { .. } => "join in windows",
+        JoinScope::Overlapping { time, .. } if time.processing => "join in windows that overlap, of processing time",
+        JoinScope::Overlapping { time, .. } if time.time_zone.is_some() => "join in windows that overlap, of a time zone",
+        JoinScope::Overlapping { windows: WindowSpec::Cumulate { .. }, .. } => "join in windows that grow",
+        JoinScope::Overlapping { .. } => "join in windows that overlap",
         JoinScope::Same => "join in the same windows",
         JoinScope::Within { .. } => "join in an interval",
         JoinScope::Standing { ttl_ms: Some(_), .. } => "join of rows that expire",
@@ -250,6 +254,10 @@ const WANTED: &[&str] = &[
     "join in windows of a time zone, inner",
     "join in windows of processing time, inner",
     "join in windows of processing time, full",
+    "join in windows that overlap, of a time zone, inner",
+    "join in windows that overlap, of processing time, left",
+    "join in windows that grow, inner",
+    "join in windows that grow, full",
     "join in the same windows, inner",
     "join of changes, inner",
     "join of changes, left",
@@ -310,7 +318,7 @@ const WANTED: &[&str] = &[
 #[test]
 fn there_is_a_golden_job_of_each_kind() {
     let found = found();
-    let scopes = ["join in windows", "join in an interval", "join of rows"];
+    let scopes = ["join in windows", "join in windows that overlap", "join in an interval", "join of rows"];
     let joins = scopes.into_iter().flat_map(|scope| JoinKind::ALL.map(|kind| format!("{scope}, {kind}")));
     let missing: Vec<String> =
         WANTED.iter().map(|name| (*name).to_owned()).chain(joins).filter(|name| !found.contains(name)).collect();

@@ -58,6 +58,14 @@ pub fn specs() -> Vec<OperatorSpec> {
             JoinScope::Tumbling { size_ms: CLOCK_WINDOW_MS, offset_ms: 0, time: WindowTime::processing() },
         ),
         join("windows", JoinKind::Full, JoinScope::Tumbling { size_ms: WINDOW_MS, offset_ms: 50, time: WindowTime::default() }),
+        join(
+            "slides",
+            JoinKind::Full,
+            JoinScope::Overlapping {
+                windows: WindowSpec::Sliding { size_ms: 300, slide_ms: 100, offset_ms: 30 },
+                time: WindowTime::default(),
+            },
+        ),
         join("intervals", JoinKind::Left, JoinScope::Within { from_ms: -100, to_ms: 150 }),
         join(
             "standing",

@@ -29,7 +29,9 @@ pub(super) fn build(spec: &OperatorSpec, join: &JoinSpec) -> Result<Box<dyn Oper
     let late = |side: JoinSide, input| LateRows::new(spec, side.late_output(), input);
     let late = [late(JoinSide::Left, &spec.input)?, late(JoinSide::Right, &join.right)?];
     Ok(match &join.scope {
-        JoinScope::Tumbling { time, .. } => Box::new(window::WindowJoin::new(shape, time, late)),
+        JoinScope::Tumbling { time, .. } | JoinScope::Overlapping { time, .. } => {
+            Box::new(window::WindowJoin::new(shape, time, late))
+        }
         JoinScope::Same => Box::new(window::WindowJoin::new(shape, &WindowTime::default(), late)),
         JoinScope::Lookup { moves, .. } => Box::new(lookup::LookupJoin::new(shape, join.table(&join.right), *moves)),
         JoinScope::Standing { ttl_ms, .. } => Box::new(regular::RegularJoin::new(shape, *ttl_ms)),

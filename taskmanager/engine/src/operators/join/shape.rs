@@ -13,7 +13,7 @@ use levada_common::plan::{JoinColumn, JoinKind, JoinScope, JoinSide, JoinSpec, O
 use crate::error::EngineError;
 use crate::operators::rows::Part;
 use crate::operators::waiting::{Meets, Side, SidePlan, WaitingOwner};
-use crate::operators::window::{self, Grid, Window};
+use crate::operators::window::{self, Grid, Series, Window};
 
 /// Where a column of the output comes from.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(super) struct Shape {
     pub(super) kind: JoinKind,
     /// By input.
     pub(super) sides: [Side; 2],
+    /// Windows that overlap, of slices.
+    pub(super) series: Option<Series>,
     /// Schema of what is given.
     pub(super) output: SchemaRef,
     is_changelog: bool,
@@ -46,15 +48,7 @@ impl Shape {
     pub(super) fn new(spec: &OperatorSpec, join: &JoinSpec) -> Result<Self, EngineError> {
         let invariant = |message: String| EngineError::Invariant { uid: spec.uid.clone(), message };
         let inputs = [&spec.input, &join.right];
-        let meets = match &join.scope {
-            JoinScope::Standing { .. } | JoinScope::Lookup { .. } => Meets::Anywhere,
-            JoinScope::Within { .. } => Meets::InTime,
-            JoinScope::Tumbling { size_ms, offset_ms, time } => {
-                let zone = window::zone(time.time_zone.as_deref()).map_err(invariant)?;
-                Meets::InGrid(Grid::new(*size_ms, *offset_ms, zone))
-            }
-            JoinScope::Same => Meets::InColumns,
-        };
+        let (meets, series) = meets(&join.scope).map_err(invariant)?;
         let [left, right] = JoinSide::ALL.map(|side| {
             let given = inputs[side as usize];
             Side::new(SidePlan {
@@ -91,7 +85,7 @@ impl Shape {
         let remedy = match join.scope {
             JoinScope::Standing { .. } => "set a shorter `ttl`",
             JoinScope::Lookup { .. } => "give the table fewer rows or columns, leave `lookup` out to spread it by its key",
-            JoinScope::Tumbling { .. } | JoinScope::Same | JoinScope::Within { .. } => {
+            JoinScope::Tumbling { .. } | JoinScope::Overlapping { .. } | JoinScope::Same | JoinScope::Within { .. } => {
                 "make the join's window or interval shorter"
             }
         };
@@ -105,6 +99,7 @@ impl Shape {
             clause: spec.clause.clone(),
             kind: join.kind,
             sides,
+            series,
             output,
             is_changelog,
             remedy,
@@ -165,6 +160,24 @@ impl Shape {
     pub(super) fn invariant(&self, message: impl Into<String>) -> EngineError {
         EngineError::Invariant { uid: self.uid.clone(), message: message.into() }
     }
+}
+
+/// What of two rows makes them meet, and the windows in which they do where these overlap.
+///
+/// Errors: windows in which no rows can, in words.
+fn meets(scope: &JoinScope) -> Result<(Meets, Option<Series>), String> {
+    let meets = match scope {
+        JoinScope::Standing { .. } | JoinScope::Lookup { .. } => Meets::Anywhere,
+        JoinScope::Within { .. } => Meets::InTime,
+        JoinScope::Same => Meets::InColumns,
+        JoinScope::Tumbling { time, .. } | JoinScope::Overlapping { time, .. } => {
+            let windows = scope.windows().expect("rows meet in windows");
+            let (size_ms, offset_ms) = windows.slices().ok_or_else(|| format!("rows meet in {windows:?}"))?;
+            let slices = Grid::new(size_ms, offset_ms, window::zone(time.time_zone.as_deref())?);
+            return Ok((Meets::InGrid(slices), Series::of(&windows, slices)));
+        }
+    };
+    Ok((meets, None))
 }
 
 impl WaitingOwner for Shape {

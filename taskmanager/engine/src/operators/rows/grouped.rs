@@ -30,6 +30,51 @@ impl Grouped {
         }
     }
 
+    /// Links, of further rows whose keys are new, the first of each; answers which these are.
+    ///
+    /// Contract: nothing else enters keys into the index.
+    pub(in crate::operators) fn push_first(
+        &mut self,
+        index: &mut KeyIndex,
+        keys: &[ArrayRef],
+        rows: usize,
+        ids: &mut Vec<u32>,
+    ) -> Vec<u32> {
+        ids.clear();
+        index.intern(keys, rows, ids);
+        let mut new = Vec::new();
+        for (row, id) in ids.iter().enumerate() {
+            if *id as usize == self.last.len() {
+                new.push(row as u32);
+                self.last.push(self.before.len() as u32);
+                self.before.push(NO_ROW);
+            }
+        }
+        new
+    }
+
+    /// Number of keys.
+    pub(in crate::operators) fn keys(&self) -> usize {
+        self.last.len()
+    }
+
+    /// The last row of a key.
+    #[inline]
+    pub(in crate::operators) fn last(&self, key: u32) -> u32 {
+        self.last[key as usize]
+    }
+
+    /// The row of the same key before this one, or `NO_ROW`.
+    #[inline]
+    pub(in crate::operators) fn before(&self, row: u32) -> u32 {
+        self.before[row as usize]
+    }
+
+    /// Bytes held.
+    pub(in crate::operators) fn memory_bytes(&self) -> usize {
+        (self.last.capacity() + self.before.capacity()) * size_of::<u32>()
+    }
+
     /// Appends the rows of a key, in order.
     pub(in crate::operators) fn rows_of(&self, key: u32, rows: &mut Vec<u32>) {
         let start = rows.len();
@@ -42,8 +87,11 @@ impl Grouped {
     }
 }
 
-/// These rows, numbered over all buffers.
+/// These rows, numbered over all buffers; `NO_ROW` gives nulls.
 pub(in crate::operators) fn rows_of<'a>(buffers: &[&'a RowBuffer], rows: &[u32]) -> Part<'a> {
+    if let [buffer] = buffers {
+        return Part::kept(buffer, rows);
+    }
     let chunks: Vec<&[ArrayRef]> =
         buffers.iter().flat_map(|buffer| buffer.chunks()).map(|chunk| chunk.columns.as_slice()).collect();
     let mut starts = Vec::with_capacity(chunks.len());
@@ -53,10 +101,13 @@ pub(in crate::operators) fn rows_of<'a>(buffers: &[&'a RowBuffer], rows: &[u32])
         next += chunk.rows;
     }
     let place = |row: &u32| {
+        if *row == NO_ROW {
+            return (chunks.len(), 0);
+        }
         let chunk = starts.partition_point(|start| *start <= *row as usize) - 1;
         (chunk, *row as usize - starts[chunk])
     };
-    Part::Kept { places: rows.iter().map(place).collect(), chunks, has_nulls: false }
+    Part::Kept { places: rows.iter().map(place).collect(), chunks, has_nulls: rows.contains(&NO_ROW) }
 }
 
 #[cfg(test)]
@@ -64,7 +115,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use arrow::array::{AsArray, Int64Array};
+    use arrow::array::{Array, AsArray, Int64Array};
     use arrow::datatypes::{DataType, Int64Type};
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
@@ -99,6 +150,8 @@ mod tests {
                 grouped.rows_of(id as u32, &mut rows);
                 let values = rows_of(&buffers, &rows).column(1, &DataType::Int64, rows.len()).unwrap();
                 assert_eq!(values.as_primitive::<Int64Type>().values().to_vec(), model[key], "seed {seed}: key {key}");
+                let last = rows_of(&buffers, &[NO_ROW, grouped.last(id as u32)]).column(1, &DataType::Int64, 2).unwrap();
+                assert!(last.is_null(0) && last.as_primitive::<Int64Type>().value(1) == *model[key].last().unwrap());
             }
         }
     }

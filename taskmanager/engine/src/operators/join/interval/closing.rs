@@ -40,7 +40,7 @@ impl Closing {
         if rows.is_empty() {
             return Ok(None);
         }
-        let own = Part::kept(&self.rows.by_key.rows, &rows);
+        let own = Part::kept(&self.rows.indexed.rows, &rows);
         let parts = match self.side {
             JoinSide::Left => [&own, &Part::Nothing],
             JoinSide::Right => [&Part::Nothing, &own],

@@ -136,7 +136,7 @@ impl Probe {
         if cursor.ids.is_empty() {
             cursor.ids_from = cursor.row;
             let some: Vec<ArrayRef> = keys.iter().map(|key| key.slice(cursor.row, end - cursor.row)).collect();
-            others.by_key.find(&some, end - cursor.row, &mut cursor.ids);
+            others.indexed.by_key.find(&some, end - cursor.row, &mut cursor.ids);
         }
         if own_met.is_none() && shape.kind.marks(*side) {
             let mut met = Marks::default();
@@ -167,7 +167,7 @@ impl Probe {
         };
         let own = if own_rows.is_empty() { Part::Nothing } else { Part::of(&self.columns, own_rows) };
         let other = match others {
-            Some(others) if !other_rows.is_empty() => Part::kept(&others.by_key.rows, other_rows),
+            Some(others) if !other_rows.is_empty() => Part::kept(&others.indexed.rows, other_rows),
             _ => Part::Nothing,
         };
         let parts = match self.side {
@@ -217,14 +217,15 @@ impl Cursor {
         self.other_rows.clear();
         while self.row < end {
             let (id, time) = (self.ids[self.row - self.ids_from], times[self.row]);
-            let mut link = self.link.take().unwrap_or_else(|| if id == ABSENT { NO_ROW } else { others.by_key.newest(id) });
+            let mut link =
+                self.link.take().unwrap_or_else(|| if id == ABSENT { NO_ROW } else { others.indexed.by_key.newest(id) });
             while link != NO_ROW {
                 if self.own_rows.len().max(self.other_rows.len()) == rows_max {
                     self.link = Some(link);
                     return;
                 }
                 let met = link;
-                link = others.by_key.before(met);
+                link = others.indexed.by_key.before(met);
                 if !reach.holds(time, others.times[met as usize]) {
                     continue;
                 }

@@ -14,7 +14,7 @@ use crate::operators::waiting::Waiting;
 
 /// The rows.
 pub(super) struct IntervalRows {
-    pub(super) by_key: IndexedRows,
+    pub(super) indexed: IndexedRows,
     /// Of each row.
     pub(super) times: Vec<i64>,
     /// Rows that have met one, where that must be known.
@@ -35,13 +35,13 @@ impl Waiting for IntervalRows {
 
     fn new(shape: &Shape, side: usize) -> Self {
         let met = shape.kind.marks(JoinSide::ALL[side]).then(Marks::default);
-        Self { by_key: IndexedRows::new(&shape.sides[side].key_types), times: Vec::new(), met }
+        Self { indexed: IndexedRows::new(&shape.sides[side].key_types), times: Vec::new(), met }
     }
 
     fn push(&mut self, shape: &Shape, side: usize, columns: &[ArrayRef], marks: Option<&BooleanArray>) -> Result<(), ArrowError> {
         let first = self.times.len();
         let times = times(shape, side, columns).map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
-        self.by_key.push(&shape.sides[side].keys(columns), columns)?;
+        self.indexed.push(&shape.sides[side].keys(columns), columns)?;
         self.times.extend_from_slice(&times);
         if let Some(met) = &mut self.met {
             met.resize(self.times.len());
@@ -53,7 +53,7 @@ impl Waiting for IntervalRows {
     }
 
     fn rows(&self) -> &RowBuffer {
-        &self.by_key.rows
+        &self.indexed.rows
     }
 
     fn marks(&self) -> Option<&Marks> {
@@ -62,6 +62,6 @@ impl Waiting for IntervalRows {
 
     fn memory_bytes(&self) -> usize {
         let met = self.met.as_ref().map_or(0, Marks::memory_bytes);
-        self.by_key.memory_bytes() + self.times.capacity() * size_of::<i64>() + met
+        self.indexed.memory_bytes() + self.times.capacity() * size_of::<i64>() + met
     }
 }

@@ -4,9 +4,9 @@ use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{JoinKind, JoinScope, JoinSide, OperatorSpec, WindowTime};
 use proptest::prelude::*;
 
-use super::rig::{MAX_PARALLELISM, Rig, Row, in_range, kinds, nested_loops, spec, stored};
+use super::rig::{MAX_PARALLELISM, Rig, Row, in_range, kinds, spec, stored};
 use super::stored_panes::{Databases, before, everything, memory, split};
-use super::windows::start;
+use super::windows::{joined, overlapping, windows_of};
 
 /// How far a row's own time is from when it comes in.
 const APART: i64 = 1_000_003;
@@ -43,16 +43,24 @@ fn arrivals(steps: &[Step], mut clock: i64, ahead: Option<i64>, mut id: i64) -> 
     steps.iter().map(arrival).collect()
 }
 
-fn expected(kind: JoinKind, arrivals: &[Arrival], size: i64) -> Vec<String> {
-    let mut rows = [Vec::new(), Vec::new()];
-    arrivals.iter().for_each(|arrival| rows[arrival.side as usize].extend_from_slice(&arrival.rows));
-    let start = |time: i64| start(time - APART, size);
-    let window = |time: i64| format!(",{0},{1},{2}", start(time), start(time) + size, start(time) + size - 1);
-    nested_loops(kind, &rows, |one, other| start(one.time) == start(other.time), window)
+fn expected(kind: JoinKind, arrivals: &[Arrival], scope: &JoinScope) -> Vec<String> {
+    let of_arrival = |Arrival { side, rows, .. }: &Arrival| {
+        let side = *side;
+        rows.clone().into_iter().map(move |row| (side, row, windows_of(scope, row.time - APART)))
+    };
+    joined(kind, arrivals.iter().flat_map(of_arrival))
 }
 
-fn by_clock(kind: JoinKind, size_ms: i64) -> OperatorSpec {
-    spec(kind, JoinScope::Tumbling { size_ms, offset_ms: 0, time: WindowTime::processing() }, false)
+fn tumbling(size_ms: i64) -> JoinScope {
+    JoinScope::Tumbling { size_ms, offset_ms: 0, time: WindowTime::processing() }
+}
+
+fn scopes() -> impl Strategy<Value = JoinScope> {
+    prop_oneof![(1i64..40).prop_map(tumbling), overlapping(15, &WindowTime::processing())]
+}
+
+fn by_clock(kind: JoinKind, scope: &JoinScope) -> OperatorSpec {
+    spec(kind, scope.clone(), false)
 }
 
 /// Tells the clock and gives the rows of `range`; a rig that asked to be told in between is.
@@ -79,12 +87,12 @@ proptest! {
     fn rows_meet_where_they_come_in_one_window(
         steps in (steps(), steps()),
         kind in kinds(),
-        size in 1i64..40,
+        scope in scopes(),
         clock in -50i64..50,
         skew in -60i64..60,
         parallelism in 1u32..4,
     ) {
-        let spec = by_clock(kind, size);
+        let spec = by_clock(kind, &scope);
         let first = arrivals(&steps.0, clock, None, 0);
         let reached = first.last().expect("there is a step").shown;
         let second = arrivals(&steps.1, reached + skew, Some(reached), 10_000);
@@ -101,18 +109,18 @@ proptest! {
             rows.extend(part.take_rows());
         }
         rows.sort();
-        prop_assert_eq!(rows, expected(kind, &[first, second].concat(), size));
+        prop_assert_eq!(rows, expected(kind, &[first, second].concat(), &scope));
     }
 
     #[test]
     fn a_store_behind_changes_nothing(
         steps in (steps(), steps()),
         kind in kinds(),
-        size in 1i64..40,
+        scope in scopes(),
         memory in (memory(), memory()),
         skew in -60i64..60,
     ) {
-        let spec = by_clock(kind, size);
+        let spec = by_clock(kind, &scope);
         let first = arrivals(&steps.0, 0, None, 0);
         let reached = first.last().expect("there is a step").shown;
         let second = arrivals(&steps.1, reached + skew, Some(reached), 10_000);
@@ -127,13 +135,13 @@ proptest! {
         rig.end();
         rows.extend(rig.take_rows());
         rows.sort();
-        prop_assert_eq!(rows, expected(kind, &[first, second].concat(), size));
+        prop_assert_eq!(rows, expected(kind, &[first, second].concat(), &scope));
     }
 }
 
 #[test]
 fn a_window_fires_when_its_end_has_come_and_says_when_that_is() {
-    let mut rig = Rig::new(&by_clock(JoinKind::Inner, 10));
+    let mut rig = Rig::new(&by_clock(JoinKind::Inner, &tumbling(10)));
     let row = |time, id| Row { key: Some(1), time, id };
     assert_eq!(rig.tick(3), None, "there is nothing to wait for");
     rig.process(JoinSide::Left, &[row(99, 1)]).unwrap();

@@ -1,10 +1,11 @@
 //! Snapshot, restore, go on: what comes out is what would have come undisturbed, whoever owns which keys afterwards.
 
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{JoinKind, JoinScope, JoinSide};
+use levada_common::plan::{JoinKind, JoinScope, JoinSide, WindowTime};
 use proptest::prelude::*;
 
 use super::rig::{MAX_PARALLELISM, Rig, Row, Step, in_range, kinds, spec, steps, tumbling};
+use super::windows::sliding;
 use super::{intervals, windows};
 use crate::error::EngineError;
 use levada_state::keyed::HeapBudget;
@@ -27,6 +28,21 @@ fn renumbered(steps: Vec<Step>) -> Vec<Step> {
     steps.into_iter().map(renumber).collect()
 }
 
+fn scopes() -> impl Strategy<Value = JoinScope> {
+    let within = intervals::intervals().prop_map(|(from_ms, to_ms)| JoinScope::Within { from_ms, to_ms });
+    prop_oneof![2 => windows::scopes(), 1 => within]
+}
+
+/// The rows of `range`, and all of the time.
+fn of_range(steps: &[Step], range: KeyGroupRange, composite: bool) -> Vec<Step> {
+    let of_step = |step: &Step| match step {
+        Step::Rows(side, rows) => Step::Rows(*side, in_range(rows, range, composite)),
+        Step::Advance(to) => Step::Advance(*to),
+    };
+    let is_some = |step: &Step| !matches!(step, Step::Rows(_, rows) if rows.is_empty());
+    steps.iter().map(of_step).filter(is_some).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
@@ -35,15 +51,11 @@ proptest! {
         before in steps(),
         after in steps(),
         kind in kinds(),
-        bounds in intervals::intervals(),
-        is_window: bool,
+        scope in scopes(),
         composite: bool,
         parallelism in 1u32..4,
     ) {
-        let (from_ms, to_ms) = bounds;
-        let size_ms = to_ms - from_ms + 1;
-        let scope = if is_window { tumbling(size_ms) } else { JoinScope::Within { from_ms, to_ms } };
-        let spec = spec(kind, scope, composite);
+        let spec = spec(kind, scope.clone(), composite);
         let after = renumbered(after);
         let mut rig = Rig::new(&spec);
         rig.run(&before);
@@ -55,17 +67,7 @@ proptest! {
             let range = KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
             let mut part = Rig::restored(&spec, restored.clone(), range);
             part.advance(reached(&before));
-            for step in &after {
-                match step {
-                    Step::Rows(side, rows) => {
-                        let mine = in_range(rows, range, composite);
-                        if !mine.is_empty() {
-                            part.process(*side, &mine).unwrap();
-                        }
-                    }
-                    Step::Advance(to) => part.advance(*to),
-                }
-            }
+            part.run(&of_range(&after, range, composite));
             part.finish();
             rows.extend(part.take_rows());
             late.iter_mut().zip(part.take_late()).for_each(|(late, more)| late.extend(more));
@@ -73,18 +75,56 @@ proptest! {
         rows.sort();
         late.iter_mut().for_each(|late| late.sort_unstable());
         let all: Vec<Step> = before.into_iter().chain(after).collect();
-        let (expected, expected_late) = match is_window {
-            true => windows::expected(kind, &all, size_ms),
-            false => intervals::expected(kind, &all, from_ms, to_ms),
+        let (expected, expected_late) = match scope {
+            JoinScope::Within { from_ms, to_ms } => intervals::expected(kind, &all, from_ms, to_ms),
+            scope => windows::expected(kind, &all, &scope),
         };
         prop_assert_eq!(rows, expected);
         prop_assert_eq!(late, expected_late);
+    }
+
+    /// A barrier that is not aligned comes to each instance at a time of its own, so that one may have given a window that another
+    /// one has not.
+    #[test]
+    fn instances_whose_barriers_are_apart_lose_nothing_and_repeat_nothing(
+        before in steps(),
+        after in steps(),
+        kind in kinds(),
+        scope in windows::overlapping(800, &WindowTime::default()),
+        ahead in prop::collection::vec(-5_000i64..3_000, 1..4),
+        parallelism in 1u32..4,
+    ) {
+        let spec = spec(kind, scope.clone(), false);
+        let after = renumbered(after);
+        let (mut states, mut rows, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
+        let instances = ahead.len() as u32;
+        for (subtask, ahead) in (0..instances).zip(ahead) {
+            let range = KeyGroupRange::of_subtask(subtask, instances, MAX_PARALLELISM);
+            let mut steps = of_range(&before, range, false);
+            steps.push(Step::Advance(ahead));
+            let mut rig = Rig::restored(&spec, Vec::new(), range);
+            rig.run(&steps);
+            states.extend(rig.snapshot());
+            rows.extend(rig.take_rows());
+            steps.extend(of_range(&after, range, false));
+            wanted.extend(windows::expected(kind, &steps, &scope).0);
+        }
+        for subtask in 0..parallelism {
+            let range = KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
+            let mut part = Rig::restored(&spec, states.clone(), range);
+            part.run(&of_range(&after, range, false));
+            part.finish();
+            rows.extend(part.take_rows());
+        }
+        rows.sort();
+        wanted.sort();
+        prop_assert_eq!(rows, wanted);
     }
 }
 
 #[test]
 fn late_rows_stay_late_after_a_restore() {
-    for scope in [tumbling(10), JoinScope::Within { from_ms: 0, to_ms: 5 }] {
+    for scope in [tumbling(10), sliding(10, 10), JoinScope::Within { from_ms: 0, to_ms: 5 }] {
         let spec = spec(JoinKind::Left, scope, false);
         let mut rig = Rig::new(&spec);
         rig.advance(9);

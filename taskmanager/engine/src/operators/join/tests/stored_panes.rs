@@ -14,8 +14,8 @@ use levada_state::keyed::HeapBudget;
 use levada_state::snapshot::{Contents, DatabaseSnapshot, StatePart};
 use proptest::prelude::*;
 
-use super::intervals;
 use super::rig::{MAX_PARALLELISM, Rig, Row, SAME_MS, Step, in_range, kinds, spec, steps, stored, tumbling};
+use super::{intervals, windows};
 use crate::error::EngineError;
 use crate::operator::RestoredState;
 
@@ -90,7 +90,12 @@ fn act(rig: &mut Rig, step: &Step, range: KeyGroupRange, composite: bool) {
 
 fn scopes() -> impl Strategy<Value = JoinScope> {
     let within = |(from_ms, to_ms)| JoinScope::Within { from_ms, to_ms };
-    prop_oneof![3 => (1i64..3_000).prop_map(tumbling), 1 => Just(JoinScope::Same), 3 => intervals::intervals().prop_map(within)]
+    prop_oneof![5 => windows::scopes(), 1 => Just(JoinScope::Same), 3 => intervals::intervals().prop_map(within)]
+}
+
+/// By what rows meet: joins of which that is the same keep the same columns.
+fn what_is_kept(scope: &JoinScope) -> usize {
+    [scope.window_time().is_some(), *scope == JoinScope::Same, true].iter().position(|is| *is).expect("the last one is")
 }
 
 #[derive(Debug, Clone)]
@@ -183,7 +188,7 @@ proptest! {
         parallelism in (1u32..4, 1u32..4),
         as_rows: bool,
     ) {
-        let is_one_kind = std::mem::discriminant(&scopes.0) == std::mem::discriminant(&scopes.1);
+        let is_one_kind = what_is_kept(&scopes.0) == what_is_kept(&scopes.1);
         // In a window a side that only filters has a row for each key: which one is not what other windows need.
         let is_other = scopes.2 && is_one_kind && (kind.gives_pairs() || matches!(scopes.0, JoinScope::Within { .. }));
         let [old, new] = [&scopes.0, if is_other { &scopes.1 } else { &scopes.0 }].map(|scope| spec(kind, scope.clone(), composite));
@@ -251,6 +256,41 @@ fn a_window_of_more_rows_than_memory_holds_goes_out_range_by_range() {
     assert_eq!(rows.len(), 30_000);
     let pairs = rows.iter().filter(|row| !row.contains("null")).count();
     assert_eq!(pairs, 10_000);
+}
+
+/// Slices of rows that memory does not hold stay in the store until the last of their windows is out.
+#[test]
+fn windows_that_overlap_of_more_rows_than_memory_holds_go_out_range_by_range() {
+    let share = 1 << 20;
+    let spec = spec(JoinKind::Full, windows::sliding(20, 10), true);
+    let mut rig = before(&spec, Some((share, 2)), everything(), &Vec::new(), Vec::new());
+    for part in 0..20 {
+        let keys = |from: i64, time| {
+            many(500, time, 0).into_iter().map(move |row| Row { key: row.key.map(|key| key + from), ..row }).collect::<Vec<_>>()
+        };
+        for time in [5, 15] {
+            rig.process(JoinSide::Left, &keys(part * 500, time)).unwrap();
+            rig.process(JoinSide::Right, &keys(part * 500 + 5_000, time)).unwrap();
+        }
+        assert!(rig.state_bytes() <= 2 * share as u64);
+    }
+    let given = |rig: &mut Rig| {
+        let rows = rig.take_rows();
+        (rows.len(), rows.iter().filter(|row| !row.contains("null")).count())
+    };
+    // Of one slice, of both, and of the other one: half of the keys are on either side.
+    for (to, expected) in [(9, (15_000, 5_000)), (19, (40_000, 20_000)), (29, (15_000, 5_000))] {
+        rig.advance(to);
+        assert_eq!(given(&mut rig), expected, "at {to}");
+    }
+    assert!(rig.peak_bytes <= 2 * share as u64, "{} bytes were held", rig.peak_bytes);
+    assert_eq!(rig.state_bytes(), 0);
+    let (databases, _) = split(rig.barrier(1));
+    while rig.background() {}
+    for side in JoinSide::ALL {
+        let found = databases[0].rows(side.state_name(), &mut |rows| panic!("{} rows are left", rows.num_rows()));
+        found.expect("it was completed");
+    }
 }
 
 /// Rows that only the store has meet others, once, and go out alone where they met none.
