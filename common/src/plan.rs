@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::aggregate_state::state_columns;
 use crate::declaration::Options;
-use crate::human::HumanDuration;
 use crate::ids::{TaskId, Uid, VertexId};
 use crate::state_schema::{StateSchema, StateShape};
 use crate::types::{Column, LogicalType, StreamSchema};
@@ -397,10 +396,7 @@ impl AggregateSpec {
     /// Where the slices of windows lie that are made of them: each is wholly in one, so that those of other windows do not do.
     fn grid(&self) -> String {
         let is_sliced = self.state_name() == Some("slices");
-        let Some((length_ms, offset_ms)) = self.window.slices().filter(|_| is_sliced) else { return String::new() };
-        let [length, offset] = [length_ms, offset_ms].map(|ms| HumanDuration::from_ms(ms.unsigned_abs()));
-        let zone = self.time.time_zone.as_ref().map(|zone| format!(" in {zone}")).unwrap_or_default();
-        format!("slices of {length}, shifted by {offset}{zone}")
+        if is_sliced { self.window.grid(&self.time) } else { String::new() }
     }
 
     /// How a store lays that state out: chunks of rows, of which a key has several where windows overlap, lie below it by their place.

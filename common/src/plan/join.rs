@@ -287,10 +287,18 @@ impl JoinSpec {
                 shape: StateShape::Rows,
                 keys: keys.iter().filter_map(key).collect(),
                 values: others.chain(mark).collect(),
+                grid: self.grid(side),
                 ttl: if self.ttl_ms().is_some() { Stamps::Processing } else { Stamps::None },
                 ..StateSchema::default()
             },
         }
+    }
+
+    /// Where the windows lie in which a side has one row for each key: of others it would not have enough.
+    fn grid(&self, side: JoinSide) -> String {
+        let is_filter = side == JoinSide::Right && !self.kind.gives_pairs();
+        let windows = self.scope.windows().zip(self.scope.window_time()).filter(|_| is_filter);
+        windows.map(|(windows, time)| windows.grid(time)).unwrap_or_default()
     }
 
     /// The table of a lookup, where `input` is what the right side carries: the row of each key.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::human::HumanDuration;
 use crate::types::{Column, LogicalType};
 
 /// Over what rows are grouped beside the key. Times are milliseconds.
@@ -146,6 +147,15 @@ impl WindowSpec {
             Self::Cumulate { step_ms, offset_ms, .. } => Some((*step_ms, offset_ms.rem_euclid(*step_ms))),
             Self::Running | Self::Session { .. } | Self::Count { .. } | Self::Same | Self::Global => None,
         }
+    }
+
+    /// Where windows of this time, or the slices of which they are made, lie, in the words of `StateSchema::grid`; nothing where the
+    /// rows say it.
+    pub fn grid(&self, time: &WindowTime) -> String {
+        let Some((length_ms, offset_ms)) = self.slices() else { return String::new() };
+        let [length, offset] = [length_ms, offset_ms].map(|ms| HumanDuration::from_ms(ms.unsigned_abs()));
+        let zone = time.time_zone.as_ref().map(|zone| format!(" in {zone}")).unwrap_or_default();
+        format!("slices of {length}, shifted by {offset}{zone}")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::function::{FunctionDeclaration, FunctionKind};
-use crate::plan::{SessionGap, Trigger, TriggerSpec, WindowPart};
+use crate::plan::{JoinKind, JoinScope, JoinSpec, SessionGap, Trigger, TriggerSpec, WindowPart};
 
 /// An aggregation that gives results more than once, or has a trigger that says when.
 fn counts(window: WindowSpec, firing: Option<FiringSpec>, has_trigger: bool) -> Plan {
@@ -75,4 +75,24 @@ fn windows_of_other_slices_are_refused_before_anything_starts() {
         handle.schema = Arc::new(StateSchema { grid: String::new(), ..(*handle.schema).clone() });
     });
     check(&unnoted, &sliding(5_000), &[]).expect("its task looks at the slices themselves");
+}
+
+/// Of the rows of a key in a slice the right side of such a join has one, which may be in none of the slices that the job has now.
+#[test]
+fn filters_by_rows_of_other_slices_are_refused_before_anything_starts() {
+    let join = |kind, slide_ms| {
+        let windows = WindowSpec::Sliding { size_ms: 20_000, slide_ms, offset_ms: 0 };
+        let scope = JoinScope::Overlapping { windows, time: WindowTime::default() };
+        let keys = || vec!["k".to_owned()];
+        let spec = JoinSpec { kind, left_keys: keys(), right_keys: keys(), scope, right: input(), columns: Vec::new() };
+        let kind = OperatorKind::Join(Box::new(spec));
+        plan(vec![OperatorSpec { clause: "join".into(), kind, ..aggregate("pairs", "k", tumbling(), decimal()) }])
+    };
+    let before = snapshot(&join(JoinKind::Semi, 4_000));
+    check(&before, &join(JoinKind::Semi, 8_000), &[]).expect("its slices are as long");
+    let report = check(&before, &join(JoinKind::Semi, 5_000), &[]).expect_err("they are cut otherwise").to_string();
+    let says = "state \"right\" of operator \"pairs\": its window is slices of 4s, shifted by 0s in the snapshot, slices of 5s";
+    assert!(report.contains(says), "{report}");
+    let before = snapshot(&join(JoinKind::Left, 4_000));
+    check(&before, &join(JoinKind::Left, 5_000), &[]).expect("it has all rows");
 }
