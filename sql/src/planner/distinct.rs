@@ -122,16 +122,14 @@ impl Planner<'_> {
     /// Says which states a store does not take.
     pub(super) fn warn_of_heap(&mut self, node: &TransformNode, spec: &AggregateSpec, distinct: &[String]) {
         let in_sets = matches!(spec.window, WindowSpec::Session { .. } | WindowSpec::Count { .. });
-        let what = match &spec.window {
-            _ if in_sets && !distinct.is_empty() => "DISTINCT in sessions and windows of rows keeps these and its values",
-            _ if spec.takes_changes && !spec.counted().is_empty() && spec.keys.is_empty() => {
-                "an aggregate with min or max over a changelog without a key keeps its values"
-            }
-            _ if spec.trigger.is_some() => "a window with a trigger keeps what its rows have come to",
-            WindowSpec::Session { .. } if spec.firing.is_some() => {
-                "a session window with early or late results keeps its sessions"
-            }
-            _ => return,
+        let what = if in_sets && !distinct.is_empty() {
+            "DISTINCT in sessions and windows of rows keeps these and its values"
+        } else if spec.takes_changes && !spec.counted().is_empty() && spec.keys.is_empty() {
+            "an aggregate with min or max over a changelog without a key keeps its values"
+        } else if spec.trigger.is_some() {
+            "a window with a trigger keeps what its rows have come to"
+        } else {
+            return;
         };
         let end = "on the heap and writes them whole at each checkpoint, also with state backend rocksdb";
         self.warn_with_rocksdb(node, &format!("{what} {end}"));

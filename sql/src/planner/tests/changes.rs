@@ -148,10 +148,7 @@ fn state_on_the_heap_beside_a_store_is_warned_of() {
             "inputs: [rows], window: { session: { gap: 2s } }, aggregate: { n: count(distinct a) }",
             Some("DISTINCT in sessions and windows of rows keeps these and its values on the heap"),
         ),
-        (
-            "inputs: [rows], window: { session: { gap: 2s }, early: { rows: 1 } }, aggregate: { n: count(*) }",
-            Some("a session window with early or late results keeps its sessions on the heap"),
-        ),
+        ("inputs: [rows], window: { session: { gap: 2s }, early: { rows: 1 } }, aggregate: { n: count(*) }", None),
         ("inputs: [counts], aggregate: { n: count(*), s: sum(n), d: count(distinct n) }", None),
         (
             "inputs: [counts], aggregate: { n: max(n), d: count(distinct n) }",

@@ -81,6 +81,12 @@ impl Marks {
         [Arc::new(Int64Array::from(rows.gather(&self.rows))), Arc::new(given)]
     }
 
+    /// The numbers of those of these states that have a result which was not given.
+    pub(super) fn due_rows(states: &[ArrayRef]) -> impl Iterator<Item = u32> + '_ {
+        let (rows, given) = columns(states);
+        (0..).zip(rows).filter(move |(row, rows)| **rows > 0 || !given.value(*row as usize)).map(|(row, _)| row)
+    }
+
     pub(super) fn clear(&mut self) {
         self.rows.clear();
         self.given.clear();

@@ -14,6 +14,7 @@ use super::avg::Avg;
 use super::count::Count;
 use super::extreme::Extreme;
 use super::given::MakeGiven;
+use super::marks::Marks;
 use super::ordered::{Layout, Ordered};
 use super::sum::Sum;
 use super::{Accumulator, AggregateSet};
@@ -128,6 +129,14 @@ impl AggregatePlan {
     /// Whether groups have marks: whether results are given more than once.
     pub fn has_marks(&self) -> bool {
         self.marks.is_some()
+    }
+
+    /// The numbers of those of `rows` states that have a result to be given; all where results are given once. Shape: `state_fields`.
+    pub(crate) fn due_rows(&self, states: &[ArrayRef], rows: usize) -> Vec<u32> {
+        match &self.marks {
+            Some(columns) => Marks::due_rows(&states[columns.clone()]).collect(),
+            None => (0..rows as u32).collect(),
+        }
     }
 
     /// Whether every one of its aggregates can take rows back.

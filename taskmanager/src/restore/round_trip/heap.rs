@@ -8,7 +8,7 @@ use levada_state::cold::ColdStores;
 use super::rig::{Place, Rig};
 use super::run::Feed;
 use super::specs::windowed;
-use super::windows::{WHOLE, tumbling, with};
+use super::windows::{WHOLE, session, tumbling, with};
 
 /// What comes out of `after`, which goes on from where `before` was with a few rows in windows that are open.
 async fn goes_on(backends: [BackendKind; 2], before: &OperatorSpec, after: &OperatorSpec) -> Vec<String> {
@@ -63,15 +63,17 @@ async fn windows_of_a_function_that_begin_to_take_late_rows() {
 async fn windows_that_note_more_of_their_results_or_less() {
     use BackendKind::{Fs, Rocksdb};
     let firing = Some(FiringSpec { early: None, lateness_ms: 300, late: None, accumulate: true });
-    let once = || with("counts", tumbling(), |_| ());
-    let late = || with("counts", tumbling(), |spec| spec.firing = firing);
-    let full = || with("counts", tumbling(), |spec| (spec.firing, spec.changelog_full) = (firing, true));
-    for (before, after) in
-        [(once(), late()), (late(), once()), (late(), full()), (full(), late()), (once(), full()), (full(), once())]
-    {
-        let expected = goes_on([Fs, Fs], &before, &after).await;
-        assert!(expected.len() >= 3, "{expected:?}");
-        assert_eq!(goes_on([Fs, Rocksdb], &before, &after).await, expected);
+    for window in [tumbling(), session()] {
+        let once = || with("counts", window.clone(), |_| ());
+        let late = || with("counts", window.clone(), |spec| spec.firing = firing);
+        let full = || with("counts", window.clone(), |spec| (spec.firing, spec.changelog_full) = (firing, true));
+        for (before, after) in
+            [(once(), late()), (late(), once()), (late(), full()), (full(), late()), (once(), full()), (full(), once())]
+        {
+            let expected = goes_on([Fs, Fs], &before, &after).await;
+            assert!(expected.len() >= 3, "{expected:?}");
+            assert_eq!(goes_on([Fs, Rocksdb], &before, &after).await, expected);
+        }
     }
 }
 

@@ -37,7 +37,7 @@ fn slow_sliding() -> WindowSpec {
     WindowSpec::Sliding { size_ms: CLOCK_WINDOW_MS, slide_ms: CLOCK_WINDOW_MS / 2, offset_ms: 0 }
 }
 
-fn session() -> WindowSpec {
+pub fn session() -> WindowSpec {
     WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: 100 } }
 }
 

@@ -207,7 +207,9 @@ impl Pair {
     fn compare(&mut self, step: usize) -> Result<(), ColdError> {
         let groups = KeyGroupRange { start: 3, end: self.numbers.below(25) as u16 + 5 };
         let window = Window { end: self.numbers.below(3) as i64 - 1, start: -2 };
-        let within = [Within::Any, Within::Exactly(None), Within::Exactly(Some(window)), Within::EndingBy(window.end)];
+        let ending = |after| Within::Ending { after, until: window.end };
+        let exactly = [Within::Exactly(None), Within::Exactly(Some(window))];
+        let within = [[Within::Any, ending(i64::MIN)], exactly, [ending(window.end - 1), ending(window.end)]].concat();
         for (state, (id, of_model)) in self.ids.clone().into_iter().enumerate() {
             let layout = self.store.layout(id).clone();
             let mut addresses = self.addresses(&layout, 30);
@@ -232,8 +234,8 @@ impl Pair {
             let (found, expected) = (self.store.namespaces(id, groups)?, self.model.namespaces(of_model, groups)?);
             assert_eq!(found, expected, "{place}: the namespaces");
             assert_eq!(found, self.namespaces_of(id, groups)?, "{place}: the namespaces of all entries");
-            for within in within {
-                let scope = Scope { groups, within };
+            for within in &within {
+                let scope = Scope { groups, within: *within };
                 let found = self.store.scan(id, scope)?.collect::<Result<Vec<_>, _>>()?;
                 let expected = self.model.scan(of_model, scope)?.collect::<Result<Vec<_>, _>>()?;
                 assert_eq!(bytes(&layout, &found), bytes(&layout, &expected), "{place}: {scope:?}");

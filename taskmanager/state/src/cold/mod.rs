@@ -99,8 +99,13 @@ pub enum Within {
     Any,
     /// This one; `None` is that of entries without a window.
     Exactly(Option<Window>),
-    /// Windows whose end is at most this; in each key group in the order of end and start.
-    EndingBy(i64),
+    /// Windows that end after `after`, at `until` or before; in each key group in the order of end and start.
+    Ending {
+        /// The last end of those that are left out.
+        after: i64,
+        /// The last end.
+        until: i64,
+    },
 }
 
 /// What a scan visits.
@@ -150,12 +155,13 @@ pub fn scan_bounds(layout: &RowLayout, scope: Scope) -> Vec<(Vec<u8>, Vec<u8>)> 
     };
     match (scope.within, layout.schema().windowed) {
         (Within::Any, _) | (Within::Exactly(None), false) => vec![RowLayout::group_bounds(scope.groups)],
-        (Within::Exactly(Some(_)) | Within::EndingBy(_), false) => Vec::new(),
+        (Within::Exactly(Some(_)) | Within::Ending { .. }, false) => Vec::new(),
         (Within::Exactly(window), true) => below(Window::key_bytes(window)),
-        (Within::EndingBy(end), true) => {
+        (Within::Ending { after, until }, true) if after >= until => Vec::new(),
+        (Within::Ending { after, until }, true) => {
             let bounds = |group: u16| {
                 let bound = |window: &[u8]| [&group.to_be_bytes()[..], window].concat();
-                let (first, last) = (Window { end: i64::MIN, start: i64::MIN }, Window { end, start: i64::MAX });
+                let (first, last) = (Window { end: after + 1, start: i64::MIN }, Window { end: until, start: i64::MAX });
                 let last = RowLayout::prefix_bounds(&bound(&Window::key_bytes(Some(last)))).1;
                 (bound(&Window::key_bytes(Some(first))), last)
             };

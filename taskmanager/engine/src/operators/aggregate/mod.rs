@@ -89,12 +89,11 @@ pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
     (is_own || is_counted) && !stands_on_heap(aggregate)
 }
 
-/// Whether the aggregation is on the heap: what is told apart in sets, sessions that are given more than once, windows with a trigger,
-/// and values in their order of which there is no key.
+/// Whether the aggregation is on the heap: what is told apart in sets, windows with a trigger, and values in their order of which there
+/// is no key.
 pub(super) fn stands_on_heap(aggregate: &AggregateSpec) -> bool {
-    let is_given_often = matches!(aggregate.window, WindowSpec::Session { .. }) && aggregate.firing.is_some();
     let is_one_group = aggregate.takes_changes && !aggregate.counted().is_empty() && aggregate.keys.is_empty();
-    is_given_often || is_one_group || aggregate.trigger.is_some() || !aggregate.distinct.is_empty()
+    is_one_group || aggregate.trigger.is_some() || !aggregate.distinct.is_empty()
 }
 
 /// Whether its windows are of rows, and overlap.

@@ -2,20 +2,21 @@
 //! a batch's keys come back.
 //!
 //! A key is in memory with all its sessions or with none, so that a key that memory has is not looked for. All that can go goes at
-//! once, into tables of the size that is left. Must never know when sessions fire.
+//! once, into tables of the size that is left, also what has something to be given: it comes back for that. Must never know when
+//! sessions fire.
 
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
 use levada_common::keys::KeyGroupRange;
 use levada_state::bits::Bits;
-use levada_state::cold::ColdStores;
+use levada_state::cold::{ColdStores, Scan};
 use levada_state::key_index::ABSENT;
 use levada_state::rows::Rows;
 
 use super::super::shape::Shape;
 use super::collapse::Part;
 use super::open_sessions::OpenSessions;
-use super::store::SessionStore;
+use super::store::{SessionStore, StoredSessions};
 use crate::error::EngineError;
 use crate::operators::behind::Due;
 
@@ -86,25 +87,69 @@ impl OpenSessions {
 
     /// Brings in the sessions of these keys that only the store has; those that end at `time` or before are over.
     pub(super) fn load(&mut self, shape: &Shape, keys: &[ArrayRef], rows: usize, time: i64) -> Result<(), EngineError> {
-        let Some(store) = self.store.as_mut().filter(|store| store.away.may_have_any()) else { return Ok(()) };
-        let mut known = std::mem::take(&mut self.ids);
-        known.clear();
-        self.keys.find(keys, if self.keys.is_unit() { rows.min(1) } else { rows }, &mut known);
-        let absent = (0..).zip(&known).filter(|(_, id)| **id == ABSENT).map(|(row, _)| row);
-        let absent: UInt32Array = absent.collect::<Vec<u32>>().into();
-        self.ids = known;
+        if !self.store.as_ref().is_some_and(|store| store.away.may_have_any()) {
+            return Ok(());
+        }
+        let rows = if self.keys.is_unit() { rows.min(1) } else { rows };
+        let absent: UInt32Array = self.absent(keys, rows).into();
         if absent.is_empty() {
             return Ok(());
         }
         let of = keys.iter().map(|column| take(column, &absent, None)).collect::<Result<Vec<_>, _>>();
-        let found = store.load(shape, of.map_err(|source| shape.kernel(source))?, absent.len(), time)?;
-        found.bounds().for_each(|(_, end)| store.away.remove(end));
+        if let Some(found) = self.find(shape, of.map_err(|source| shape.kernel(source))?, absent.len(), time)? {
+            self.bring_in(&found);
+        }
+        Ok(())
+    }
+
+    /// The rows whose key is not in memory.
+    pub(super) fn absent(&mut self, keys: &[ArrayRef], rows: usize) -> Vec<u32> {
+        let mut known = std::mem::take(&mut self.ids);
+        known.clear();
+        self.keys.find(keys, rows, &mut known);
+        let absent = (0..).zip(&known).filter(|(_, id)| **id == ABSENT).map(|(row, _)| row).collect();
+        self.ids = known;
+        absent
+    }
+
+    /// What the store, if there is one, has of these keys, which are not in memory: their sessions that end after `time`.
+    pub(super) fn find(
+        &mut self,
+        shape: &Shape,
+        keys: Vec<ArrayRef>,
+        rows: usize,
+        time: i64,
+    ) -> Result<Option<StoredSessions>, EngineError> {
+        self.store.as_mut().map(|store| store.load(shape, keys, rows, time)).transpose()
+    }
+
+    /// Whether there may be sessions beyond memory that end after `after`, at `until` or before.
+    pub(super) fn may_be_away(&self, after: i64, until: i64) -> bool {
+        self.store.as_ref().is_some_and(|store| store.away.may_have_within(after, until))
+    }
+
+    /// Those of them that have something to be given are given now: answers after which end and until which one there may be some.
+    pub(super) fn away_to_give(&mut self, after: i64, until: i64) -> Option<(i64, i64)> {
+        self.store.as_mut().and_then(|store| store.away.take_to_give(after, until))
+    }
+
+    /// Begins to visit what the store has of sessions that end after `after`, at `until` or before, if any of these can be beyond memory.
+    pub(super) fn scan_stored(&mut self, after: i64, until: i64) -> Result<Option<Scan>, EngineError> {
+        let store = self.store.as_mut().filter(|store| store.away.may_have_within(after, until));
+        store.map(|store| store.scan(after, until)).transpose()
+    }
+
+    /// Takes in what was found; answers the sessions that it is.
+    pub(super) fn bring_in(&mut self, found: &StoredSessions) -> Vec<u32> {
+        if let Some(store) = &mut self.store {
+            found.bounds().for_each(|(_, end)| store.away.remove(end));
+        }
         let opened = self.open_all(&found.keys, &found.bounds().collect::<Vec<_>>(), &found.states);
         for (session, at) in opened.iter().zip(found.bounds()) {
             self.stored.changed.clear(*session);
             self.stored.at[*session as usize] = Some(at);
         }
-        Ok(())
+        opened
     }
 
     /// Opens sessions that no part of a batch has opened, with these states.
@@ -123,6 +168,7 @@ impl OpenSessions {
             self.set.assign(&opened, states);
         }
         self.frozen.resize(self.sessions.len());
+        self.note_to_give(&opened);
         opened
     }
 
@@ -139,10 +185,16 @@ impl OpenSessions {
     fn forget_but(&mut self, changed: &Bits, shape: &Shape) {
         let Some(mut store) = self.store.take() else { return };
         for key in (0..self.newest.len() as u32).filter(|key| !changed.get(*key)) {
-            self.sessions_of(key).for_each(|session| store.away.add(self.sessions[session as usize].end));
+            for session in self.sessions_of(key) {
+                let end = self.sessions[session as usize].end;
+                store.away.add(end);
+                if self.is_due(session) {
+                    store.away.note_to_give(end);
+                }
+            }
         }
         let mut rest = Self::new(shape);
-        rest.store = Some(store);
+        (rest.store, rest.over) = (Some(store), self.over);
         for keys in changed.rows().collect::<Vec<_>>().chunks(MOVED_KEYS) {
             self.move_keys(keys, &mut rest);
         }

@@ -7,6 +7,7 @@
 
 mod away;
 mod collapse;
+mod coming_in;
 mod ends;
 mod memory;
 mod open_sessions;

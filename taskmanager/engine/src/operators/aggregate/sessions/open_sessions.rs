@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, TimestampMillisecondArray};
 use arrow::datatypes::TimestampMillisecondType;
 use levada_common::keys::KeyGroupRange;
+use levada_state::bits::Bits;
 use levada_state::freeze::FrozenRows;
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
@@ -27,6 +28,8 @@ use super::store::SessionStore;
 use crate::aggregate::{AggregateSet, CallOverflow, Groups};
 use crate::error::EngineError;
 use crate::operator::RestoredState;
+
+pub(super) use given::changes;
 
 /// No session.
 const NONE: u32 = u32::MAX;
@@ -67,8 +70,12 @@ pub(super) struct OpenSessions {
     /// Numbers of sessions that are no more.
     pub(super) free: Vec<u32>,
     ends: Ends,
-    /// Sessions that are over and wait to be forgotten, where results are given more than once.
+    /// Where results are given more than once: the time up to which sessions are over, and wait to be forgotten; else before all.
+    pub(super) over: i64,
+    /// These sessions.
     closing: Ends,
+    /// Sessions that may have something to be given, where results are given more than once.
+    to_give: Bits,
     /// Changes that take results back and wait to be asked for.
     taken_back: Vec<Vec<ArrayRef>>,
     /// Which of them are still to be saved.
@@ -95,7 +102,9 @@ impl OpenSessions {
             values: shape.sets.as_ref().map(ValueSets::new),
             free: Vec::new(),
             ends: Ends::default(),
+            over: i64::MIN,
             closing: Ends::default(),
+            to_give: Bits::default(),
             taken_back: Vec::new(),
             frozen: FrozenRows::new(),
             saving: None,
@@ -125,6 +134,7 @@ impl OpenSessions {
             + self.set.memory_bytes()
             + self.ends.memory_bytes()
             + self.closing.memory_bytes()
+            + self.to_give.memory_bytes()
             + self.frozen.memory_bytes()
             + self.stored.memory_bytes()
             + self.values.as_ref().map_or(0, ValueSets::memory_bytes)
@@ -343,7 +353,7 @@ impl OpenSessions {
             }
         };
         self.link(key, newer, id);
-        self.ends.enter(id, end);
+        self.place_in_time(id);
         if self.store.is_some() {
             self.stored.open(id);
         }
@@ -368,6 +378,7 @@ impl OpenSessions {
         }
         self.ends.leave(session);
         self.closing.leave(session);
+        self.to_give.clear(session);
         // Whoever still has its number finds nothing to be given.
         self.set.release(session);
         self.free.push(session);

@@ -24,7 +24,7 @@ use crate::operators::behind::Behind;
 use crate::operators::window::namespace_column;
 
 /// Sessions of a store, by columns.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct StoredSessions {
     pub(super) rows: usize,
     pub(super) keys: Vec<ArrayRef>,
@@ -146,9 +146,9 @@ impl SessionStore {
         Ok(StoredSessions { states: found.rows.columns().to_vec(), ..sessions })
     }
 
-    /// Begins to visit the written sessions that end at `time` or before.
-    pub(super) fn scan_until(&mut self, time: i64) -> Result<Scan, EngineError> {
-        self.behind.scan(self.sessions, Scope { groups: self.key_groups, within: Within::EndingBy(time) })
+    /// Begins to visit the written sessions that end after `after`, at `until` or before.
+    pub(super) fn scan(&mut self, after: i64, until: i64) -> Result<Scan, EngineError> {
+        self.behind.scan(self.sessions, Scope { groups: self.key_groups, within: Within::Ending { after, until } })
     }
 
     /// Sends sessions as they are now, `piece` in the columns of a snapshot, and where some of them were before.

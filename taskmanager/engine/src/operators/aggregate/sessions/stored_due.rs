@@ -1,13 +1,14 @@
 //! Sessions whose time has come and that only the store has, on their way out: read in its order, a batch at a time, and deleted as
-//! they go.
+//! they go. Where results are given more than once only what has changed since the last one goes out.
+
+use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use levada_state::cold::Scan;
-use levada_state::key_index::ABSENT;
 use levada_state::rows::Rows;
 
 use super::super::shape::Shape;
-use super::open_sessions::{OpenSessions, times};
+use super::open_sessions::{OpenSessions, changes, times};
 use super::store::{Places, StoredSessions};
 use crate::aggregate::AggregateSet;
 use crate::error::EngineError;
@@ -17,8 +18,6 @@ use crate::operators::pending::Pending;
 /// The sessions of one step of time.
 pub(super) struct StoredDue {
     scan: Scan,
-    /// Those that end at this time or before were out before.
-    after: i64,
     /// The accumulators of one batch.
     set: AggregateSet,
     pending: Pending,
@@ -26,7 +25,7 @@ pub(super) struct StoredDue {
 
 impl std::fmt::Debug for StoredDue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoredDue").field("after", &self.after).finish_non_exhaustive()
+        f.debug_struct("StoredDue").finish_non_exhaustive()
     }
 }
 
@@ -46,42 +45,39 @@ impl StoredDue {
             }
             let Some(batch) = self.scan.next() else { return Ok(None) };
             let stored = StoredSessions::of(shape, &batch.map_err(|source| failed(&shape.uid, source))?);
-            let due = open.only_stored(shape, &stored, self.after)?;
-            if due.rows > 0 {
-                let results = self.read(shape, &due)?;
-                self.pending.push(results);
-                open.delete_due(due)?;
+            let absent = open.absent(&stored.keys, stored.rows);
+            if absent.is_empty() {
+                continue;
             }
+            let due = stored.take(shape, &absent.into())?;
+            let results = self.read(shape, &due)?;
+            self.pending.push(results);
+            open.delete_due(due)?;
         }
     }
 
-    /// The results of these sessions.
-    fn read(&mut self, shape: &Shape, due: &StoredSessions) -> Result<RecordBatch, EngineError> {
+    /// The results of those of these sessions that have any to be given.
+    fn read(&mut self, shape: &Shape, sessions: &StoredSessions) -> Result<RecordBatch, EngineError> {
+        let rows = shape.plan.due_rows(&sessions.states, sessions.rows);
+        if rows.is_empty() {
+            return Ok(RecordBatch::new_empty(Arc::clone(&shape.output)));
+        }
+        let due = if rows.len() == sessions.rows { sessions.clone() } else { sessions.take(shape, &rows.into())? };
         let each: Vec<u32> = (0..due.rows as u32).collect();
         self.set.clear();
         self.set.resize(due.rows);
         self.set.assign(&each, &due.states);
         let bounds = [due.starts.clone(), due.ends.clone(), times(due.bounds().map(|(_, end)| end.saturating_sub(1)))];
-        shape.output(due.keys.iter().cloned().chain(bounds).chain(self.set.read(Rows::first(due.rows))).collect())
+        let columns = due.keys.iter().cloned().chain(bounds).chain(self.set.read(Rows::first(due.rows))).collect();
+        shape.output(if shape.plan.has_marks() { changes(shape, &self.set, &each, columns)? } else { columns })
     }
 }
 
 impl OpenSessions {
     /// The sessions beyond memory that end after `after` and not after `until`, if there can be any.
     pub(super) fn stored_due(&mut self, shape: &Shape, after: i64, until: i64) -> Result<Option<StoredDue>, EngineError> {
-        let Some(store) = self.store.as_mut().filter(|store| after < until && store.away.may_have_until(until)) else {
-            return Ok(None);
-        };
-        let scan = store.scan_until(until)?;
-        Ok(Some(StoredDue { scan, after, set: shape.plan.accumulators(), pending: Pending::default() }))
-    }
-
-    /// Those of the stored sessions that are open and not in memory.
-    fn only_stored(&mut self, shape: &Shape, stored: &StoredSessions, after: i64) -> Result<StoredSessions, EngineError> {
-        let mut known = Vec::with_capacity(stored.rows);
-        self.keys.find(&stored.keys, stored.rows, &mut known);
-        let rows = (0..).zip(stored.bounds().zip(known)).filter(|(_, ((_, end), key))| *end > after && *key == ABSENT);
-        stored.take(shape, &rows.map(|(row, _)| row).collect::<Vec<u32>>().into())
+        let scan = self.scan_stored(after, until)?;
+        Ok(scan.map(|scan| StoredDue { scan, set: shape.plan.accumulators(), pending: Pending::default() }))
     }
 
     fn delete_due(&mut self, due: StoredSessions) -> Result<(), EngineError> {

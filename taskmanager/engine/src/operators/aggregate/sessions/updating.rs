@@ -1,7 +1,8 @@
 //! Aggregates in session windows that give results more than once, as changes.
 //!
-//! A session stays until no row can join it any more: by processing time until the tenth of a second in which it ends is over. Must
-//! never know processing time beyond what `tick` says.
+//! A session stays until no row can join it any more: by processing time until the tenth of a second in which it ends is over. In front
+//! of a store one that nothing has touched lately leaves memory, and comes back when it is to be given; if it is closed then too, it
+//! goes out from where it is. Must never know processing time beyond what `tick` says.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,10 +19,12 @@ use levada_state::snapshot::StatePart;
 use super::super::shape::Shape;
 use super::super::updating::Timers;
 use super::collapse::Collapse;
+use super::coming_in::ComingIn;
 use super::ends::Ends;
 use super::open_sessions::OpenSessions;
 use super::rows::SessionRows;
 use super::source::Source;
+use super::stored_due::StoredDue;
 use super::{behind, count_sessions};
 use crate::error::EngineError;
 use crate::operator::{Operator, OperatorContext, RestoredState};
@@ -58,10 +61,14 @@ pub(in super::super) struct UpdatingSessions {
     source: Source,
     collapse: Collapse,
     open: OpenSessions,
+    /// The time up to which sessions have been closed.
+    closed: i64,
+    /// Closed sessions that only the store has, which go first: memory still knows those that it has.
+    stored_due: Option<StoredDue>,
     jobs: VecDeque<Job>,
+    /// What is to be given of sessions beyond memory, once nothing waits that is known by its place there.
+    coming_in: VecDeque<ComingIn>,
     pending: Pending,
-    /// Sessions that may have something to be given.
-    touched: Bits,
     timers: Timers,
     late_rows: LateRows,
     clock: WindowClock,
@@ -80,9 +87,11 @@ impl UpdatingSessions {
             collapse: Collapse::new(&shape),
             open: OpenSessions::new(&shape),
             shape,
+            closed: i64::MIN,
+            stored_due: None,
             jobs: VecDeque::new(),
+            coming_in: VecDeque::new(),
             pending: Pending::default(),
-            touched: Bits::default(),
             timers: Timers::of(&firing),
             late_rows,
             firing,
@@ -100,21 +109,32 @@ impl UpdatingSessions {
         self.clock.now().map_or_else(|| self.clock.watermark(), Ends::last_over)
     }
 
-    /// The time up to which sessions are closed.
-    fn closed(&self) -> i64 {
+    /// The time up to which sessions take no row in any more.
+    fn last_closed(&self) -> i64 {
         self.over().saturating_sub(self.firing.lateness_ms)
     }
 
     /// Gives the sessions that are over, and forgets those that are closed.
-    fn fire(&mut self) {
-        let time = self.over();
-        let mut over = Vec::new();
-        self.open.take_due(time, &mut over);
-        over.iter().for_each(|session| self.open.place_in_time(*session, time));
-        let mut closed = Vec::new();
-        self.open.take_closing(self.closed(), &mut closed);
+    fn fire(&mut self) -> Result<(), EngineError> {
+        let (over_before, closed_before) = (self.open.over, self.closed);
+        self.closed = self.last_closed();
+        let (mut over, mut closed) = (Vec::new(), Vec::new());
+        self.open.pass(self.over(), &mut over);
+        self.open.take_closing(self.closed, &mut closed);
+        self.stored_due = self.open.stored_due(&self.shape, closed_before, self.closed)?;
         let jobs = [Job::Forget(closed), Job::Give(if self.firing.lateness_ms > 0 { over } else { Vec::new() })];
         self.jobs.extend(jobs.into_iter().filter(|job| !job.sessions().is_empty()));
+        self.bring_in(over_before.max(self.closed), self.open.over);
+        // What those that are closed have to be given goes out with them.
+        self.open.away_to_give(i64::MIN, self.closed);
+        Ok(())
+    }
+
+    /// Gives what is to be given of sessions beyond memory that end after `after`, at `until` or before.
+    fn bring_in(&mut self, after: i64, until: i64) {
+        if self.open.may_be_away(after, until) {
+            self.coming_in.push_back(ComingIn::new(after, until));
+        }
     }
 
     fn count(&mut self) -> Result<(), EngineError> {
@@ -128,11 +148,11 @@ impl UpdatingSessions {
             self.pending.push(self.shape.output(columns)?);
         }
         let touched: Vec<u32> = self.open.touched().collect();
-        let (mut due, over) = (Vec::new(), self.over());
+        self.open.note_to_give(&touched);
+        let mut due = Vec::new();
         for session in touched {
-            self.touched.set(session);
-            self.open.place_in_time(session, over);
-            let is_over = self.open.is_over(session, over);
+            self.open.place_in_time(session);
+            let is_over = self.open.is_over(session);
             let trigger = if is_over { self.firing.late } else { self.firing.early };
             let rows = match trigger {
                 None => is_over.then_some(1),
@@ -149,13 +169,60 @@ impl UpdatingSessions {
     }
 
     /// Gives what has changed of the sessions that are over, or of those that are not.
-    fn give_touched(&mut self, over: bool) {
-        let time = self.over();
-        let due: Vec<u32> = self.touched.rows().filter(|session| self.open.is_over(*session, time) == over).collect();
-        due.iter().for_each(|session| self.touched.clear(*session));
+    fn give_changed(&mut self, over: bool) {
+        let due = self.open.take_to_give(over);
         if !due.is_empty() {
             self.jobs.push_back(Job::Give(due));
         }
+        let (after, until) = if over { (self.closed, self.open.over) } else { (self.open.over, i64::MAX) };
+        if let Some((after, until)) = self.open.away_to_give(after, until) {
+            self.bring_in(after, until);
+        }
+    }
+
+    /// Gives or forgets some of what waits; answers whether anything did.
+    fn work(&mut self, rows_max: usize) -> Result<bool, EngineError> {
+        if let Some(stored) = &mut self.stored_due {
+            match stored.next(&self.shape, &mut self.open, rows_max)? {
+                Some(batch) => self.pending.push(batch),
+                None => self.stored_due = None,
+            }
+            return Ok(true);
+        }
+        if let Some((sessions, forget)) = self.next_sessions(rows_max) {
+            self.give(&sessions)?;
+            if forget {
+                self.open.remove(&self.shape, &sessions)?;
+                self.count()?;
+            }
+            return Ok(true);
+        }
+        let Some(coming) = self.coming_in.front_mut() else { return Ok(false) };
+        match coming.next(&self.shape, &mut self.open, self.closed)? {
+            Some(sessions) => {
+                self.give(&sessions)?;
+                self.make_room()?;
+            }
+            None => drop(self.coming_in.pop_front()),
+        }
+        Ok(true)
+    }
+
+    /// Gives those of these sessions that have something to be given.
+    fn give(&mut self, sessions: &[u32]) -> Result<(), EngineError> {
+        let (mut due, mut seen) = (sessions.to_vec(), Bits::default());
+        due.retain(|session| self.open.is_due(*session) && seen.set(*session));
+        if !due.is_empty() {
+            // What a session gives twice may be more than a batch.
+            self.pending.push(self.shape.output(self.open.give(&self.shape, &due)?)?);
+        }
+        Ok(())
+    }
+
+    /// To be called where nothing waits that is known by its place in memory.
+    fn make_room(&mut self) -> Result<(), EngineError> {
+        self.open.make_room(&self.shape, self.collapse.memory_bytes())?;
+        self.count()
     }
 
     /// The next sessions of the first job, at most `rows_max`, and whether they are forgotten.
@@ -179,22 +246,28 @@ impl Operator for UpdatingSessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
         self.clock.restore(&self.shape.uid, context, &mut restored)?;
-        restored.retain(|state| state.name != SESSION_BOUNDS);
-        self.open.restore(&self.shape, context.key_groups, restored, i64::MIN)?;
-        let over = self.over();
-        for session in self.open.restored() {
-            self.touched.set(session);
-            self.open.place_in_time(session, over);
+        self.open.over = self.over();
+        // Distinct values are on the heap, and so are their sessions.
+        if let Some(stores) = context.cold.as_ref().filter(|_| self.shape.sets.is_none()) {
+            self.open.stand_before(&self.shape, stores.as_ref(), context.key_groups)?;
         }
+        // A store makes it anew.
+        restored.retain(|state| state.name != SESSION_BOUNDS);
+        self.open.restore(&self.shape, context.key_groups, restored, self.closed)?;
         self.late_rows.open(context);
         self.running = Some((context.clone(), HeapShare::new(Arc::clone(&context.heap_budget))));
         self.count()
     }
 
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        self.open.is_ready(self.collapse.memory_bytes())
+    }
+
     fn process(&mut self, _input: usize, batch: RecordBatch) -> Result<(), EngineError> {
         let (batch, bounds) = self.source.read(batch, self.clock.now())?;
         let rows = SessionRows::new(&self.shape, &batch, bounds);
-        for (at, is_closed) in rows.steps(self.closed()) {
+        self.open.load(&self.shape, &rows.keys, rows.len(), self.closed)?;
+        for (at, is_closed) in rows.steps(self.last_closed()) {
             let rows = rows.slice(at.clone());
             self.collapse.take(&self.shape, &rows)?;
             if self.open.join(&self.shape, (&mut self.collapse, &rows), !is_closed)? > 0 {
@@ -203,31 +276,20 @@ impl Operator for UpdatingSessions {
             }
             self.note_changes()?;
         }
-        self.count()
+        if self.jobs.is_empty() { self.make_room() } else { self.count() }
     }
 
     fn poll(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         let rows_max = self.context().batch_rows_max;
-        if let Some(batch) = self.pending.pop(rows_max) {
-            return Ok(Some(batch));
-        }
-        while let Some((sessions, forget)) = self.next_sessions(rows_max) {
-            let mut due = sessions.clone();
-            let mut seen = Bits::default();
-            due.retain(|session| self.open.is_due(*session) && seen.set(*session));
-            let columns = (!due.is_empty()).then(|| self.open.give(&self.shape, &due)).transpose()?;
-            if forget {
-                sessions.iter().for_each(|session| self.touched.clear(*session));
-                self.open.remove(&self.shape, &sessions)?;
-                self.count()?;
+        loop {
+            if let Some(batch) = self.pending.pop(rows_max) {
+                return Ok(Some(batch));
             }
-            if let Some(columns) = columns {
-                // What a session gives twice may be more than a batch.
-                self.pending.push(self.shape.output(columns)?);
-                return Ok(self.pending.pop(rows_max));
+            if !self.work(rows_max)? {
+                self.make_room()?;
+                return Ok(None);
             }
         }
-        Ok(None)
     }
 
     fn poll_side(&mut self) -> Result<Option<(usize, RecordBatch)>, EngineError> {
@@ -235,14 +297,15 @@ impl Operator for UpdatingSessions {
     }
 
     fn has_output(&self) -> bool {
-        !self.jobs.is_empty() || !self.pending.is_empty() || self.late_rows.has_some()
+        let is_given = self.stored_due.is_some() || !self.jobs.is_empty() || !self.coming_in.is_empty();
+        is_given || !self.pending.is_empty() || self.late_rows.has_some()
     }
 
     fn advance(&mut self, watermark: Watermark) -> Result<Option<Watermark>, EngineError> {
         if !self.clock.advance(watermark) {
             return Ok(Some(watermark));
         }
-        self.fire();
+        self.fire()?;
         Ok(Some(behind(watermark)))
     }
 
@@ -253,19 +316,19 @@ impl Operator for UpdatingSessions {
     fn tick(&mut self, time_ms: i64) -> Result<Option<i64>, EngineError> {
         if self.clock.is_processing() {
             self.clock.tick(time_ms);
-            self.fire();
+            self.fire()?;
         }
         let due = self.timers.due(time_ms);
         if due.early {
-            self.give_touched(false);
+            self.give_changed(false);
         }
         if due.late {
-            self.give_touched(true);
+            self.give_changed(true);
         }
         if self.has_output() {
             return Ok(Some(time_ms));
         }
-        let over = self.open.first_over().filter(|_| self.clock.is_processing()).map(|over| self.clock.shows_at(over));
+        let over = self.clock.now().and_then(|now| self.open.first_over(now)).map(|over| self.clock.shows_at(over));
         Ok(self.timers.next().into_iter().chain(over).min())
     }
 
@@ -284,8 +347,7 @@ impl Operator for UpdatingSessions {
 
     fn finish(&mut self) -> Result<(), EngineError> {
         self.clock.end();
-        self.fire();
-        Ok(())
+        self.fire()
     }
 
     fn notify(&mut self, checkpoint: CheckpointId, completed: bool) -> Result<(), EngineError> {

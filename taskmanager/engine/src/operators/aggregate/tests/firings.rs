@@ -94,6 +94,11 @@ impl<'a> Subtasks<'a> {
         self.aggregate = aggregate;
     }
 
+    /// Goes on in front of such a store, or on the heap, from the next restore on.
+    pub(super) fn move_to(&mut self, memory: Option<(usize, u32)>) {
+        self.memory = memory;
+    }
+
     /// Does it, and takes what was given since the last time.
     pub(super) fn act(&mut self, deed: &Deed) -> Vec<String> {
         match deed {

@@ -81,8 +81,8 @@ proptest! {
             1 if window != WindowSpec::Global => distinct(&["k"], window.clone()),
             _ => spec(&["k"], window.clone(), vec![collect("all")]),
         };
-        // Sessions, and what is told apart, are on the heap.
-        let memory = memory.filter(|_| !matches!(window, WindowSpec::Session { .. }) && kind != 1);
+        // What is told apart is on the heap.
+        let memory = memory.filter(|_| kind != 1);
         let aggregate = AggregateSpec { firing: Some(early(every, rows)), changelog_full: true, ..of.clone() };
         let mut subtasks = Subtasks::new(&aggregate, memory, true);
         let (mut once, mut watermark, mut rows) = (Rig::new(&of), i64::MIN, Multiset::default());
@@ -206,6 +206,42 @@ fn a_session_that_was_given_before_goes_on() {
     assert_eq!(sorted(rig.take_rows()), ["2,1,0,35,34,4,11,5", "2,2,0,11,10,2,7,4"]);
     rig.process(&[(1, -5, 1)]);
     assert_eq!(rig.take_rows(), ["3,1,0,35,34,4,11,5"], "by now it is known");
+}
+
+/// Also where they have left memory, and are given early, late and when they are closed.
+#[test]
+fn sessions_beyond_memory_give_what_they_replace() {
+    let firing = FiringSpec { lateness_ms: 1000, ..early(Some(10), None) };
+    let aggregate = full(&["k"], session(100), firing);
+    let rows = |from: i64, to: i64, time: i64, value: i64| -> Vec<Row> { (from..to).map(|key| (key, time, value)).collect() };
+    let (share, mut heap) = (256 << 10, Rig::new(&aggregate));
+    let mut rig = before(&aggregate, (share, 1), everything(), &Vec::new(), Vec::new());
+    let mut given = 0;
+    let mut both = |act: &dyn Fn(&mut Rig)| {
+        let [expected, found] = [&mut heap, &mut rig].map(|rig| {
+            act(rig);
+            sorted(rig.take_rows())
+        });
+        assert_eq!(found, expected);
+        given += found.len();
+    };
+    both(&|rig| {
+        rig.tick(0);
+    });
+    for (round, (time, over)) in [(0, 10), (50, 40), (80, 190), (170, 300), (150, 1100), (1500, 2000)].into_iter().enumerate() {
+        let round = round as i64;
+        for rows in rows(round * 1000, 6000 + round * 1000, time, round + 1).chunks(1000) {
+            both(&|rig| rig.process(rows));
+        }
+        both(&|rig| {
+            rig.tick(10 * (round + 1));
+        });
+        both(&|rig| rig.advance(over));
+    }
+    both(&Rig::finish);
+    assert!(given > 50_000, "{given}");
+    assert_eq!(rig.metrics.state_keys.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert!(rig.metrics.store().expect("it has a store").hits > 10_000, "sessions have left memory");
 }
 
 #[test]

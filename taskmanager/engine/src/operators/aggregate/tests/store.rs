@@ -8,7 +8,7 @@ use arrow::array::AsArray;
 use arrow::datatypes::TimestampMillisecondType;
 use arrow::record_batch::RecordBatch;
 use levada_common::keys::KeyGroupRange;
-use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, OrderSpec, WindowSpec};
+use levada_common::plan::{AggregateCall, AggregatePhase, AggregateSpec, FiringSpec, OrderSpec, Trigger, WindowSpec};
 use levada_common::planned_state::SESSION_BOUNDS;
 use levada_common::time::Watermark;
 use levada_common::types::LogicalType;
@@ -102,6 +102,12 @@ fn calls_by_time() -> Vec<AggregateCall> {
     calls
 }
 
+/// Gives results early and late.
+fn given_often(aggregate: AggregateSpec) -> AggregateSpec {
+    let rows = |rows| Some(Trigger { every_ms: None, rows: Some(rows) });
+    AggregateSpec { firing: Some(FiringSpec { early: rows(3), lateness_ms: 20, late: rows(2), accumulate: true }), ..aggregate }
+}
+
 fn aggregates() -> Vec<AggregateSpec> {
     let full = AggregateSpec { changelog_full: true, ..spec(&["k"], WindowSpec::Running, calls()) };
     vec![
@@ -122,6 +128,9 @@ fn aggregates() -> Vec<AggregateSpec> {
         spec(&["s"], session(30), calls_by_time()),
         spec(&[], session(2), calls_by_time()),
         spec(&["k"], per_row(), calls_by_time()),
+        given_often(spec(&["k"], session(15), calls_by_time())),
+        AggregateSpec { changelog_full: true, ..given_often(spec(&["s"], per_row(), calls_by_time())) },
+        given_often(spec(&[], session(2), vec![collect("all")])),
         distinct(&["k"], WindowSpec::Running),
         distinct(&["k"], tumbling(15)),
         distinct(&[], tumbling(40)),
@@ -140,7 +149,7 @@ fn fitting(aggregate: &AggregateSpec, step: Step) -> Step {
 }
 
 /// Number of aggregations.
-const AGGREGATES: usize = 26;
+const AGGREGATES: usize = 29;
 
 /// What a test does to an operator.
 #[derive(Debug, Clone)]

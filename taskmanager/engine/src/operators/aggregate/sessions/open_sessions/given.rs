@@ -16,16 +16,32 @@ impl OpenSessions {
         self.moves.opened.0.iter().chain(&self.moves.joined.0).copied()
     }
 
-    /// Every session.
-    ///
-    /// Contract: after a restore, before rows come.
-    pub(in super::super) fn restored(&self) -> std::ops::Range<u32> {
-        0..self.sessions.len() as u32
+    /// Sessions that end at this time or before are over from now on: those that are it newly wait to be forgotten. Appends these to
+    /// `over`, in order of end and start.
+    pub(in super::super) fn pass(&mut self, time: i64, over: &mut Vec<u32>) {
+        self.take_due(time, over);
+        self.over = time;
+        over.iter().for_each(|session| self.place_in_time(*session));
     }
 
-    /// Whether the session is over at this time.
-    pub(in super::super) fn is_over(&self, session: u32, time: i64) -> bool {
-        self.sessions[session as usize].end <= time
+    /// Whether the session is over.
+    pub(in super::super) fn is_over(&self, session: u32) -> bool {
+        self.sessions[session as usize].end <= self.over
+    }
+
+    /// These sessions may have something to be given, if they have.
+    pub(in super::super) fn note_to_give(&mut self, sessions: &[u32]) {
+        let Self { set, to_give, .. } = self;
+        if let Some(marks) = set.marks() {
+            sessions.iter().filter(|session| marks.is_due(**session)).for_each(|session| to_give.set_one(*session));
+        }
+    }
+
+    /// The sessions that may have something to be given, of those that are over or of those that are not: they are given now.
+    pub(in super::super) fn take_to_give(&mut self, over: bool) -> Vec<u32> {
+        let sessions: Vec<u32> = self.to_give.rows().filter(|session| self.is_over(*session) == over).collect();
+        sessions.iter().for_each(|session| self.to_give.clear(*session));
+        sessions
     }
 
     /// Whether the session has a result that was not given.
@@ -38,10 +54,10 @@ impl OpenSessions {
         self.set.marks().map_or(0, |marks| marks.rows(session))
     }
 
-    /// Looks for the session again when it is over, or, where it is over at this time, when it is forgotten.
-    pub(in super::super) fn place_in_time(&mut self, session: u32, time: i64) {
+    /// Looks for the session again when it is over, or, where it is over, when it is forgotten.
+    pub(in super::super) fn place_in_time(&mut self, session: u32) {
         let end = self.sessions[session as usize].end;
-        let (from, to) = match end <= time {
+        let (from, to) = match end <= self.over {
             true => (&mut self.ends, &mut self.closing),
             false => (&mut self.closing, &mut self.ends),
         };
@@ -51,9 +67,11 @@ impl OpenSessions {
         }
     }
 
-    /// When the tenth of a second is over in which the first session ends; a session that has grown may be looked for too early.
-    pub(in super::super) fn first_over(&self) -> Option<i64> {
-        self.ends.first_over().into_iter().chain(self.closing.first_over()).min()
+    /// When the tenth of a second is over in which the first session ends of those that are not over at `now`; a session that has grown
+    /// may be looked for too early.
+    pub(in super::super) fn first_over(&self, now: i64) -> Option<i64> {
+        let away = self.store.as_ref().and_then(|store| store.away.next_over(now));
+        self.ends.first_over().into_iter().chain(self.closing.first_over()).chain(away).min()
     }
 
     /// Appends the sessions that ended at `time` or before and wait to be forgotten to `due`, in order of end and start.
@@ -67,21 +85,14 @@ impl OpenSessions {
     /// goes before what replaces it.
     pub(in super::super) fn give(&mut self, shape: &Shape, sessions: &[u32]) -> Result<Vec<ArrayRef>, EngineError> {
         let after = self.read(sessions);
-        let is_given = |session: u32| self.set.marks().is_some_and(|marks| marks.is_given(session));
-        let given = self.set.given(Rows::Ids(sessions));
-        let mut changes = ChangeRows::default();
-        for (row, session) in sessions.iter().enumerate() {
-            match is_given(*session) {
-                false => changes.insert(row),
-                true => changes.update(given.as_ref().filter(|given| given.is_valid(row)).map(|_| row), row),
-            }
-        }
-        let (keys_and_start, others) = after.split_at(shape.key_types.len() + 1);
+        let others = &after[shape.key_types.len() + 1..];
         let (end, results) = (others[0].clone(), others[2..].to_vec());
-        let before = given.map_or_else(Vec::new, |given| given_columns(keys_and_start, given.columns()));
-        let columns = changes.columns(shape, &before, after)?;
+        let columns = changes(shape, &self.set, sessions, after)?;
         for session in sessions {
             touch(&mut self.frozen, &self.sessions, &mut self.unsaved, *session);
+        }
+        if self.store.is_some() {
+            self.stored.changed.set_all(sessions, self.sessions.len());
         }
         self.send_unsaved(shape)?;
         self.set.give(sessions, &std::iter::once(end).chain(results).collect::<Vec<_>>());
@@ -122,6 +133,28 @@ impl OpenSessions {
     pub(in super::super) fn drain_taken_back(&mut self) -> impl Iterator<Item = Vec<ArrayRef>> + '_ {
         self.taken_back.drain(..)
     }
+}
+
+/// Changes (`_op`, keys, bounds, results) that give these sessions of a set: `after` is what they have now. Where what was given last is
+/// kept it goes before what replaces it.
+pub(in super::super) fn changes(
+    shape: &Shape,
+    set: &AggregateSet,
+    sessions: &[u32],
+    after: Vec<ArrayRef>,
+) -> Result<Vec<ArrayRef>, EngineError> {
+    let is_given = |session: u32| set.marks().is_some_and(|marks| marks.is_given(session));
+    let given = set.given(Rows::Ids(sessions));
+    let mut changes = ChangeRows::default();
+    for (row, session) in sessions.iter().enumerate() {
+        match is_given(*session) {
+            false => changes.insert(row),
+            true => changes.update(given.as_ref().filter(|given| given.is_valid(row)).map(|_| row), row),
+        }
+    }
+    let keys_and_start = &after[..shape.key_types.len() + 1];
+    let before = given.map_or_else(Vec::new, |given| given_columns(keys_and_start, given.columns()));
+    changes.columns(shape, &before, after)
 }
 
 /// A result's columns: what it is known by, then of its end and what the calls have given (`given`) those of a row.
