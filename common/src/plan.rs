@@ -399,10 +399,15 @@ impl AggregateSpec {
         if is_sliced { self.window.grid(&self.time) } else { String::new() }
     }
 
-    /// How a store lays that state out: chunks of rows, of which a key has several where windows overlap, lie below it by their place.
+    /// Whether what a key has of windows of rows are chunks: of those that overlap, or that tell values apart.
+    pub fn keeps_chunks(&self) -> bool {
+        matches!(self.window, WindowSpec::Count { size, slide } if slide < size || !self.distinct.is_empty())
+    }
+
+    /// How a store lays that state out: chunks of rows, of which a key may have several, lie below it by their place.
     pub fn stored_schema(&self, input: &StreamSchema) -> StateSchema {
         let mut schema = self.state_schema(input);
-        if matches!(self.window, WindowSpec::Count { size, slide } if slide < size) {
+        if self.keeps_chunks() {
             let [chunk, _] = WindowSpec::count_state_columns();
             let (map_key, values) = schema.values.into_iter().partition(|column| *column == chunk);
             schema = StateSchema { shape: StateShape::Map, map_key, values, ..schema };

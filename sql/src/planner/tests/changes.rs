@@ -146,7 +146,7 @@ fn state_on_the_heap_beside_a_store_is_warned_of() {
     let cases = [
         (
             "inputs: [rows], window: { session: { gap: 2s } }, aggregate: { n: count(distinct a) }",
-            Some("DISTINCT in sessions and windows of rows keeps these and its values on the heap"),
+            Some("DISTINCT in sessions keeps these and its values on the heap"),
         ),
         ("inputs: [rows], window: { session: { gap: 2s }, early: { rows: 1 } }, aggregate: { n: count(*) }", None),
         ("inputs: [counts], aggregate: { n: count(*), s: sum(n), d: count(distinct n) }", None),
@@ -157,6 +157,7 @@ fn state_on_the_heap_beside_a_store_is_warned_of() {
         ("inputs: [counts], key_by: [k], aggregate: { n: max(n), d: count(distinct n) }", None),
         ("inputs: [rows], window: { sliding: { size: 4s, slide: 2s } }, aggregate: { n: count(distinct a) }", None),
         ("inputs: [rows], window: { count: { size: 4 } }, aggregate: { n: count(*) }", None),
+        ("inputs: [rows], window: { count: { size: 4 } }, aggregate: { n: count(distinct a) }", None),
         ("inputs: [rows], window: { count: { size: 4, slide: 2 } }, aggregate: { n: count(*) }", None),
         ("inputs: [rows], window: { session: { gap: 2s }, time: processing }, aggregate: { n: count(*) }", None),
     ];

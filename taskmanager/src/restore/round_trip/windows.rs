@@ -3,8 +3,8 @@
 
 use levada_common::function::{FunctionDeclaration, FunctionKind};
 use levada_common::plan::{
-    AggregateSpec, Evict, FiringSpec, OperatorKind, OperatorSpec, ProcessWindow, SecondInput, SessionGap, Trigger, TriggerSpec,
-    WindowPart, WindowSpec, WindowTime,
+    AggregateFunction, AggregateSpec, DistinctSpec, Evict, FiringSpec, OperatorKind, OperatorSpec, ProcessWindow, SecondInput,
+    SessionGap, Trigger, TriggerSpec, WindowPart, WindowSpec, WindowTime,
 };
 use levada_common::types::LogicalType;
 use levada_engine::function::{
@@ -55,6 +55,14 @@ fn early(accumulate: bool) -> Option<FiringSpec> {
     Some(FiringSpec { early: rows(2), lateness_ms: 300, late: rows(3), accumulate })
 }
 
+/// Each value counts once in a sum.
+fn tell_apart(spec: &mut AggregateSpec) {
+    spec.distinct = vec!["v".into()];
+    for sum in spec.calls.iter_mut().filter(|call| call.function == AggregateFunction::Sum) {
+        (sum.argument, sum.argument_nullable) = (Some(DistinctSpec::output_name("v")), true);
+    }
+}
+
 /// A trigger of an aggregation.
 fn asked() -> Option<Box<TriggerSpec>> {
     Some(Box::new(TriggerSpec { part: *part(ENOUGH), lateness_ms: 200, accumulate: true }))
@@ -92,6 +100,13 @@ pub fn specs() -> Vec<OperatorSpec> {
         with("early_sessions", session(), |spec| spec.firing = early(true)),
         with("early_full_sessions", session(), |spec| (spec.firing, spec.changelog_full) = (early(true), true)),
         with("chunks", WindowSpec::Count { size: 4, slide: 2 }, |_| ()),
+        with("distinct_chunks", WindowSpec::Count { size: 4, slide: 2 }, tell_apart),
+        with("distinct_counts", WindowSpec::Count { size: 3, slide: 3 }, tell_apart),
+        with("distinct_sessions", session(), tell_apart),
+        with("distinct_early_sessions", session(), |spec| {
+            spec.firing = early(true);
+            tell_apart(spec);
+        }),
         with("zoned", tumbling(), |spec| spec.time.time_zone = Some("Europe/Berlin".into())),
         with("by_clock", WindowSpec::Tumbling { size_ms: CLOCK_WINDOW_MS, offset_ms: 0 }, |spec| spec.time.processing = true),
         with("sessions_by_clock", WindowSpec::Session { gap: SessionGap::Fixed { gap_ms: 1_000 } }, |spec| {

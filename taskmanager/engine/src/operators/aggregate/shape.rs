@@ -321,7 +321,7 @@ impl Shape {
 
 /// Whether windows are of rows, do not overlap, and have no values that are told apart.
 fn is_whole_count(aggregate: &AggregateSpec) -> bool {
-    matches!(aggregate.window, WindowSpec::Count { size, slide } if slide >= size) && aggregate.distinct.is_empty()
+    matches!(aggregate.window, WindowSpec::Count { .. }) && !aggregate.keeps_chunks()
 }
 
 /// Whether it matters to a call in which order rows come.

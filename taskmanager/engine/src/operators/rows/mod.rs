@@ -20,5 +20,7 @@ pub(super) use lists::RowLists;
 pub(super) use marks::Marks;
 pub(super) use part::Part;
 pub(super) use saving::Saving;
-pub(super) use stored::{ByKey, EntryBytes, EntryPlaces, Found, HeapParts, HeapsByKey, Held, KeyedRowStore, StoredRows, Taken};
+pub(super) use stored::{
+    ByKey, EntryBytes, EntryPlaces, Found, HeapParts, HeapsByKey, Held, KeyedRowStore, StoredEntries, StoredRows, Taken,
+};
 pub(super) use sweep::{Sweep, restored_since};

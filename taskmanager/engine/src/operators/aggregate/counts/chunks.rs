@@ -379,6 +379,9 @@ impl Chunks {
             stored.gone(&gone, &self.chunks, &self.keys);
         }
         if let Some(values) = &mut self.values {
+            if let Some(store) = &mut store {
+                values.delete_stored(&self.keys, &gone, store)?;
+            }
             gone.iter().for_each(|chunk| values.release(shape, &self.keys, *chunk));
         }
         self.free.append(&mut gone);

@@ -113,8 +113,7 @@ impl Counts {
 
 impl Operator for Counts {
     fn open(&mut self, context: &OperatorContext, restored: Vec<RestoredState>) -> Result<(), EngineError> {
-        // What is told apart in sets is on the heap.
-        if let Some(stores) = context.cold.as_ref().filter(|_| self.shape.sets.is_none()) {
+        if let Some(stores) = &context.cold {
             let mut store = KeyedRowStore::open(&self.shape.uid, self.shape.clause(), stores, context.key_groups)?;
             self.chunks.stand_before(&self.shape, &mut store)?;
             self.store = Some(store);
@@ -175,7 +174,7 @@ impl Operator for Counts {
     fn background(&mut self) -> Result<bool, EngineError> {
         let Self { shape, chunks, store, .. } = self;
         match store {
-            Some(store) => store.background(&mut ChunksOf { shape, chunks }),
+            Some(store) => Ok(store.background(&mut ChunksOf { shape, chunks })? | chunks.bury()),
             None => Ok(chunks.save_next(shape)),
         }
     }

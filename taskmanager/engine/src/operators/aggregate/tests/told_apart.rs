@@ -16,7 +16,9 @@ use super::rig::{MAX_PARALLELISM, Rig, Row, call, in_range, spec, store, tumblin
 use super::sessions::session;
 use super::slices::{cumulate, sliding, windows_of};
 use super::standing::Standing;
+use super::store::{Databases, as_part, before, everything, memory, split_parts};
 use super::windows::sorted;
+use crate::operator::RestoredState;
 
 /// The rows, the distinct values and their sum.
 pub(super) fn distinct(keys: &[&str], window: WindowSpec) -> AggregateSpec {
@@ -258,11 +260,16 @@ proptest! {
         size in 1u32..20,
         slide in 1u32..20,
         keyed in any::<bool>(),
+        memory in prop::option::of(memory()),
+        keeps_databases in any::<bool>(),
     ) {
         let slide = slide.min(size);
         let aggregate = distinct(if keyed { &["k"] } else { &[] }, WindowSpec::Count { size, slide });
-        let everything = KeyGroupRange::all(MAX_PARALLELISM);
-        let mut rigs = vec![(Rig::new(&aggregate), everything)];
+        let open = |databases: &Databases, restored: Vec<RestoredState>, range| match memory {
+            None => (Rig::restored(&aggregate, restored, range), range),
+            Some(memory) => (before(&aggregate, memory, range, databases, restored), range),
+        };
+        let mut rigs = vec![open(&Vec::new(), Vec::new(), everything())];
         let (mut rows, mut given) = (Vec::<Row>::new(), Vec::new());
         for (batch, parallelism) in batches {
             for (rig, range) in &mut rigs {
@@ -274,17 +281,21 @@ proptest! {
             }
             rows.extend(batch);
             if (1..4).contains(&parallelism) {
-                let mut restored = Vec::new();
+                let (mut databases, mut restored) = (Databases::new(), Vec::new());
                 for (rig, _) in &mut rigs {
-                    let parts = rig.barrier(1);
+                    let (of_rig, mut parts) = split_parts(rig.barrier(1));
                     // Rows after the barrier are in no snapshot.
                     rig.process(&rows[rows.len().saturating_sub(13)..]);
+                    while memory.is_some() && rig.background() {}
+                    match keeps_databases {
+                        true => databases.extend(of_rig.into_iter().map(|(_, database)| database)),
+                        false => parts.extend(of_rig.into_iter().map(|(meta, database)| as_part(meta, database))),
+                    }
                     restored.extend(store(parts, || rig.background()));
                 }
                 let parallelism = if keyed { parallelism } else { 1 };
                 let range = |subtask| KeyGroupRange::of_subtask(subtask, parallelism, MAX_PARALLELISM);
-                let rig = |range| (Rig::restored(&aggregate, restored.clone(), range), range);
-                rigs = (0..parallelism).map(|subtask| rig(range(subtask))).collect();
+                rigs = (0..parallelism).map(|subtask| open(&databases, restored.clone(), range(subtask))).collect();
             }
         }
         let mut groups = BTreeMap::<i64, Vec<i64>>::new();
@@ -324,4 +335,24 @@ fn the_smaller_of_two_sessions_goes_into_the_larger() {
     rig.finish();
     while rig.background() {}
     assert_eq!(rig.metrics.state_keys.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+/// The values of one window may be more than memory: the keys of the others are beyond it.
+#[test]
+fn windows_of_rows_beyond_memory_have_their_values() {
+    let aggregate = distinct(&["k"], WindowSpec::Count { size: 20, slide: 10 });
+    let share = 256 << 10;
+    let (mut heap, mut rig) = (Rig::new(&aggregate), before(&aggregate, (share, 1), everything(), &Vec::new(), Vec::new()));
+    for round in 0..40 {
+        for keys in 0..10 {
+            let rows: Vec<Row> = (keys * 200..keys * 200 + 200).map(|key| (key, 0, (round * 7 + key) % 12)).collect();
+            heap.process(&rows);
+            rig.process(&rows);
+            let bytes = rig.metrics.state_bytes.load(std::sync::atomic::Ordering::Relaxed);
+            assert!(bytes <= 4 * share as u64, "{bytes} in round {round}");
+        }
+        assert_eq!(sorted(rig.take_rows()), sorted(heap.take_rows()), "round {round}");
+    }
+    let metrics = rig.metrics.store().expect("it has a store");
+    assert!(metrics.hits > 100_000, "{metrics:?}");
 }

@@ -6,6 +6,7 @@
 
 mod saving;
 mod shape;
+mod stored;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use levada_state::snapshot::PieceSender;
 use super::shape::Shape;
 use crate::aggregate::{AggregateSet, Groups};
 use crate::error::EngineError;
+use crate::operators::rows::StoredEntries;
 
 pub(super) use shape::SetsShape;
 
@@ -76,6 +78,8 @@ struct Values {
     /// Which entries a running snapshot has still to save.
     frozen: FrozenRows,
     saving: Option<PieceSender>,
+    /// What the store has of them, where there is one.
+    stored: Option<StoredEntries>,
     ids: Vec<u32>,
     reused: Vec<u32>,
 }
@@ -118,6 +122,16 @@ impl ValueSets {
     /// Number of values in all sets.
     pub(super) fn len(&self) -> usize {
         self.columns.iter().map(|column| column.len).sum()
+    }
+
+    /// Number of columns.
+    pub(super) fn columns_len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Takes some values of sets that are gone out, about so many of each column; answers whether more remain.
+    pub(super) fn bury(&mut self, rows_max: usize) -> bool {
+        self.columns.iter_mut().fold(false, |remain, column| column.bury(rows_max) | remain)
     }
 
     /// Bytes held.
@@ -303,6 +317,7 @@ impl Values {
             gone: Vec::new(),
             frozen: FrozenRows::new(),
             saving: None,
+            stored: None,
             ids: Vec::new(),
             reused: Vec::new(),
         }
@@ -325,6 +340,7 @@ impl Values {
                 *entry = Entry { slot: *slot, next: list.newest };
                 *list = List { newest: *id, len: list.len + 1 };
                 self.len += 1;
+                self.stored.iter_mut().for_each(|stored| stored.change(*id));
                 is_new(row as u32);
             }
         }
@@ -373,6 +389,7 @@ impl Values {
     fn memory_bytes(&self) -> usize {
         self.index.memory_bytes()
             + self.frozen.memory_bytes()
+            + self.stored.as_ref().map_or(0, StoredEntries::memory_bytes)
             + self.entries.capacity() * size_of::<Entry>()
             + self.lists.capacity() * size_of::<List>()
             + (self.gone.capacity() + self.ids.capacity()) * size_of::<u32>()

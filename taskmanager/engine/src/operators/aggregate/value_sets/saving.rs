@@ -151,13 +151,10 @@ impl Values {
 
     /// The saved rows of these entries.
     fn piece(&self, about: &SetColumn, sets: &[Set], shape: &Shape, keys: &KeyIndex, ids: &[u32]) -> RecordBatch {
-        let owners = || ids.iter().map(|id| sets[self.entries[*id as usize].slot as usize].owner);
-        let of_key = keys.keys(Rows::Ids(&owners().map(|owner| owner.key).collect::<Vec<_>>()));
+        let (of_key, below) = self.places(sets, keys, ids);
         debug_assert_eq!(of_key.len(), shape.key_types.len(), "owners have the aggregation's keys");
-        let places: ArrayRef = Arc::new(Int64Array::from_iter_values(owners().map(|owner| owner.place)));
-        let value = self.index.keys(Rows::Ids(ids)).swap_remove(1);
         let counts: ArrayRef = Arc::new(Int64Array::from(vec![1; ids.len()]));
-        let columns = of_key.into_iter().chain([places, value, counts]).collect();
+        let columns = of_key.into_iter().chain(below).chain([counts]).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(ids.len()));
         RecordBatch::try_new_with_options(Arc::clone(&about.pieces), columns, &options).expect("values have the planned columns")
     }

@@ -3,6 +3,7 @@
 //! So a key that memory has is never looked for, and the keys of a batch that it does not have are found by one sorted read of each
 //! state. Must never know what an entry is: rows of heaps (`heaps.rs`), or whatever else its owner keeps by key.
 
+mod entries;
 mod evict;
 mod heaps;
 mod held;
@@ -20,6 +21,7 @@ use levada_state::snapshot::StateMeta;
 use super::{Marks, RowHeap};
 use crate::error::EngineError;
 
+pub(in crate::operators) use entries::StoredEntries;
 pub(in crate::operators) use heaps::{HeapParts, HeapsByKey, Taken};
 pub(in crate::operators) use held::{EntryBytes, Held};
 pub(in crate::operators) use store::KeyedRowStore;

@@ -64,6 +64,11 @@ impl Chunks {
         self.saving.running.is_some() | values_remain
     }
 
+    /// Takes some values of chunks that are gone out; answers whether more remain.
+    pub(in super::super) fn bury(&mut self) -> bool {
+        self.values.as_mut().is_some_and(|values| values.bury(BACKGROUND_ROWS))
+    }
+
     /// Gives the snapshot of this checkpoint up, if it is running.
     pub(in super::super) fn abandon(&mut self, checkpoint: CheckpointId) {
         self.values.iter_mut().for_each(|values| values.abandon(checkpoint));
@@ -99,12 +104,7 @@ impl Chunks {
         found.sort_unstable();
         found.into_iter().try_for_each(|(group, _, rows, id)| self.link_restored(shape, group, rows, id))?;
         let Self { values: Some(values), keys, groups, chunks, .. } = self else { return Ok(()) };
-        let chunk_of = |group: u32, number: i64| {
-            let some = |chunk: u32| (chunk != NONE).then_some(chunk);
-            let mut of_group = std::iter::successors(some(groups[group as usize].oldest), |at| some(chunks[*at as usize].newer));
-            of_group.find(|at| chunks[*at as usize].number == number)
-        };
-        values.restore(shape, keys, (key_groups, &of_values), chunk_of)
+        values.restore(shape, keys, (key_groups, &of_values), |group, number| chunk_of(groups, chunks, group, number))
     }
 
     /// Puts a restored chunk behind those of its group.
@@ -176,6 +176,13 @@ impl Chunks {
             lengths: Arc::new(Int64Array::from_iter_values(chunks.iter().map(|chunk| i64::from(chunk.rows)))),
         }
     }
+}
+
+/// The group's chunk of this number, if it has one.
+pub(super) fn chunk_of(groups: &[Group], chunks: &[Chunk], group: u32, number: i64) -> Option<u32> {
+    let some = |chunk: u32| (chunk != NONE).then_some(chunk);
+    let mut of_group = std::iter::successors(some(groups[group as usize].oldest), |at| some(chunks[*at as usize].newer));
+    of_group.find(|at| chunks[*at as usize].number == number)
 }
 
 /// What is saved of chunks, by columns.
