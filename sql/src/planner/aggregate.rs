@@ -330,7 +330,7 @@ impl Planner<'_> {
         };
         stream.partitioned_by = keyed.then(|| spec.keys.clone());
         stream.single = !keyed;
-        self.warn_of_heap(node, &spec, &distinct);
+        self.warn_of_heap(node, &spec);
         if !distinct.is_empty() {
             partition = self.tell_apart(node, stream, &mut spec, distinct, (partition, parallelism));
         }

@@ -120,11 +120,8 @@ impl Planner<'_> {
     }
 
     /// Says which states a store does not take.
-    pub(super) fn warn_of_heap(&mut self, node: &TransformNode, spec: &AggregateSpec, distinct: &[String]) {
-        let in_sessions = matches!(spec.window, WindowSpec::Session { .. });
-        let what = if in_sessions && !distinct.is_empty() {
-            "DISTINCT in sessions keeps these and its values"
-        } else if spec.takes_changes && !spec.counted().is_empty() && spec.keys.is_empty() {
+    pub(super) fn warn_of_heap(&mut self, node: &TransformNode, spec: &AggregateSpec) {
+        let what = if spec.takes_changes && !spec.counted().is_empty() && spec.keys.is_empty() {
             "an aggregate with min or max over a changelog without a key keeps its values"
         } else if spec.trigger.is_some() {
             "a window with a trigger keeps what its rows have come to"

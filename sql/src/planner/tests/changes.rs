@@ -144,10 +144,7 @@ fn what_cannot_be_taken_back_or_told_apart_is_refused_by_name() {
 #[test]
 fn state_on_the_heap_beside_a_store_is_warned_of() {
     let cases = [
-        (
-            "inputs: [rows], window: { session: { gap: 2s } }, aggregate: { n: count(distinct a) }",
-            Some("DISTINCT in sessions keeps these and its values on the heap"),
-        ),
+        ("inputs: [rows], window: { session: { gap: 2s } }, aggregate: { n: count(distinct a) }", None),
         ("inputs: [rows], window: { session: { gap: 2s }, early: { rows: 1 } }, aggregate: { n: count(*) }", None),
         ("inputs: [counts], aggregate: { n: count(*), s: sum(n), d: count(distinct n) }", None),
         (

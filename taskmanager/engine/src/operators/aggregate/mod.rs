@@ -81,7 +81,7 @@ pub fn build(
 }
 
 /// Whether the state is in the aggregation's store as it is, where it has one: sessions are there twice, and of windows of rows that a
-/// key has whole it is looked first whether they are those. What is told apart in sessions is on the heap.
+/// key has whole it is looked first whether they are those.
 pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
     let is_own = ["panes", "slices", "aggregate", "groups"].contains(&state) || aggregate.keeps_chunks();
     let is_own = is_own && aggregate.state_name() == Some(state);
@@ -90,12 +90,10 @@ pub(super) fn keeps_in_store(aggregate: &AggregateSpec, state: &str) -> bool {
     (is_own || is_counted) && !stands_on_heap(aggregate)
 }
 
-/// Whether the aggregation is on the heap: what is told apart in sessions, windows with a trigger, and values in their order of which
-/// there is no key.
+/// Whether the aggregation is on the heap: windows with a trigger, and values in their order of which there is no key.
 pub(super) fn stands_on_heap(aggregate: &AggregateSpec) -> bool {
-    let is_told_apart = matches!(aggregate.window, WindowSpec::Session { .. }) && !aggregate.distinct.is_empty();
     let is_one_group = aggregate.takes_changes && !aggregate.counted().is_empty() && aggregate.keys.is_empty();
-    is_told_apart || is_one_group || aggregate.trigger.is_some()
+    is_one_group || aggregate.trigger.is_some()
 }
 
 #[cfg(test)]

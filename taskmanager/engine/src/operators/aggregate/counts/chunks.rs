@@ -380,7 +380,7 @@ impl Chunks {
         }
         if let Some(values) = &mut self.values {
             if let Some(store) = &mut store {
-                values.delete_stored(&self.keys, &gone, store)?;
+                values.delete_stored(&self.keys, &gone, &mut |state, change| store.send_now(state, change))?;
             }
             gone.iter().for_each(|chunk| values.release(shape, &self.keys, *chunk));
         }

@@ -54,7 +54,7 @@ impl ComingIn {
             let bounds: Vec<(i64, i64)> = found.bounds().collect();
             let is_asked_for = |(_, end): (i64, i64)| self.after < end && end <= self.until;
             if shape.plan.due_rows(&found.states, found.rows).iter().any(|row| is_asked_for(bounds[*row as usize])) {
-                let sessions = open.bring_in(&found).into_iter().zip(bounds);
+                let sessions = open.bring_in(shape, &found)?.into_iter().zip(bounds);
                 let asked_for = sessions.filter(|(session, at)| is_asked_for(*at) && open.is_due(*session));
                 return Ok(Some(asked_for.map(|(session, _)| session).collect()));
             }

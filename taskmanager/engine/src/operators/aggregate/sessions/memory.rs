@@ -14,6 +14,7 @@ use levada_state::key_index::ABSENT;
 use levada_state::rows::Rows;
 
 use super::super::shape::Shape;
+use super::super::value_sets::ValueSets;
 use super::collapse::Part;
 use super::open_sessions::OpenSessions;
 use super::store::{SessionStore, StoredSessions};
@@ -34,8 +35,9 @@ impl OpenSessions {
         stores: &dyn ColdStores,
         range: KeyGroupRange,
     ) -> Result<(), EngineError> {
-        self.store = Some(SessionStore::open(shape, stores, range)?);
-        Ok(())
+        let store = self.store.insert(SessionStore::open(shape, stores, range)?);
+        let open = &mut |meta, schema: &_| store.open_values(meta, schema);
+        self.values.as_mut().map_or(Ok(()), |values| values.stand_before(shape, open))
     }
 
     /// Whether there is room for another batch, with so many bytes beside the sessions. Where there is none the store is writing:
@@ -63,9 +65,9 @@ impl OpenSessions {
                 let changed = self.changed_keys();
                 // A key goes with all its sessions or not at all.
                 let kept: usize = changed.rows().map(|key| self.sessions_of(key).count()).sum();
-                if kept * 2 <= self.len() {
-                    self.forget_but(&changed, shape);
-                    return Ok(());
+                let gone = self.values.as_ref().map_or(0, ValueSets::gone_len);
+                if (kept + gone) * 2 <= self.len() {
+                    return self.forget_but(&changed, shape);
                 }
                 self.begin_generation()?;
             }
@@ -81,8 +83,7 @@ impl OpenSessions {
             self.save(shape, SENT_ROWS)?;
         }
         self.store.as_mut().map_or(Ok(()), |store| store.behind.wait())?;
-        self.forget_but(&self.changed_keys(), shape);
-        Ok(())
+        self.forget_but(&self.changed_keys(), shape)
     }
 
     /// Brings in the sessions of these keys that only the store has; those that end at `time` or before are over.
@@ -97,7 +98,7 @@ impl OpenSessions {
         }
         let of = keys.iter().map(|column| take(column, &absent, None)).collect::<Result<Vec<_>, _>>();
         if let Some(found) = self.find(shape, of.map_err(|source| shape.kernel(source))?, absent.len(), time)? {
-            self.bring_in(&found);
+            self.bring_in(shape, &found)?;
         }
         Ok(())
     }
@@ -140,7 +141,7 @@ impl OpenSessions {
     }
 
     /// Takes in what was found; answers the sessions that it is.
-    pub(super) fn bring_in(&mut self, found: &StoredSessions) -> Vec<u32> {
+    pub(super) fn bring_in(&mut self, shape: &Shape, found: &StoredSessions) -> Result<Vec<u32>, EngineError> {
         if let Some(store) = &mut self.store {
             found.bounds().for_each(|(_, end)| store.away.remove(end));
         }
@@ -149,7 +150,8 @@ impl OpenSessions {
             self.stored.changed.clear(*session);
             self.stored.at[*session as usize] = Some(at);
         }
-        opened
+        self.load_values(shape, found, &opened)?;
+        Ok(opened)
     }
 
     /// Opens sessions that no part of a batch has opened, with these states.
@@ -182,8 +184,8 @@ impl OpenSessions {
     /// Forgets all keys but these, which are those that have changed.
     ///
     /// Contract: nothing is being sent or written.
-    fn forget_but(&mut self, changed: &Bits, shape: &Shape) {
-        let Some(mut store) = self.store.take() else { return };
+    fn forget_but(&mut self, changed: &Bits, shape: &Shape) -> Result<(), EngineError> {
+        let Some(mut store) = self.store.take() else { return Ok(()) };
         for key in (0..self.newest.len() as u32).filter(|key| !changed.get(*key)) {
             for session in self.sessions_of(key) {
                 let end = self.sessions[session as usize].end;
@@ -195,14 +197,18 @@ impl OpenSessions {
         }
         let mut rest = Self::new(shape);
         (rest.store, rest.over) = (Some(store), self.over);
+        if let (Some(values), Some(moved)) = (&mut rest.values, &mut self.values) {
+            values.stand_for(moved);
+        }
         for keys in changed.rows().collect::<Vec<_>>().chunks(MOVED_KEYS) {
-            self.move_keys(keys, &mut rest);
+            self.move_keys(shape, keys, &mut rest)?;
         }
         *self = rest;
+        Ok(())
     }
 
     /// Moves these keys and their sessions into other tables.
-    fn move_keys(&self, keys: &[u32], to: &mut Self) {
+    fn move_keys(&self, shape: &Shape, keys: &[u32], to: &mut Self) -> Result<(), EngineError> {
         let (mut of_key, mut sessions) = (Vec::new(), Vec::new());
         for (row, key) in (0..).zip(keys) {
             let before = sessions.len();
@@ -215,11 +221,15 @@ impl OpenSessions {
         let bounds: Vec<(i64, i64)> =
             sessions.iter().map(|session| self.sessions[*session as usize]).map(|of| (of.start, of.end)).collect();
         let moved = to.open_all(&columns.collect::<Vec<_>>(), &bounds, &self.set.states(Rows::Ids(&sessions)));
-        for (session, moved) in sessions.into_iter().zip(moved) {
-            to.stored.at[moved as usize] = self.stored.at[session as usize];
-            if !self.stored.changed.get(session) {
-                to.stored.changed.clear(moved);
+        for (session, moved) in sessions.iter().zip(&moved) {
+            to.stored.at[*moved as usize] = self.stored.at[*session as usize];
+            if !self.stored.changed.get(*session) {
+                to.stored.changed.clear(*moved);
             }
+        }
+        match (&mut to.values, &self.values) {
+            (Some(values), Some(of)) => values.take_over(shape, &to.keys, of, (&sessions, &moved)),
+            _ => Ok(()),
         }
     }
 }

@@ -119,8 +119,7 @@ impl Operator for Sessions {
     fn open(&mut self, context: &OperatorContext, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         self.source.open(&context.metrics);
         self.clock.restore(&self.shape.uid, context, &mut restored)?;
-        // Distinct values are on the heap, and so are their sessions.
-        if let Some(stores) = context.cold.as_ref().filter(|_| self.shape.sets.is_none()) {
+        if let Some(stores) = &context.cold {
             self.open.stand_before(&self.shape, stores.as_ref(), context.key_groups)?;
         }
         // A store makes it anew.

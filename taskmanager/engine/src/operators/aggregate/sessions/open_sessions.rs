@@ -264,7 +264,7 @@ impl OpenSessions {
                 self.empty(shape)?;
             }
         }
-        self.restore_values(shape, key_groups, &values)
+        self.restore_values(shape, (key_groups, &values), time)
     }
 
     /// The key's sessions, newest first.
@@ -410,10 +410,8 @@ impl OpenSessions {
         }
         if !merged.0.is_empty() {
             let gone = std::mem::take(&mut self.moves.merged.1);
-            if let Some(values) = &mut self.values {
-                let mut pairs = self.moves.merged.0.iter().zip(&gone);
-                pairs.try_for_each(|(into, other)| values.unite(shape, &self.keys, *into, *other))?;
-            }
+            let into = std::mem::take(&mut self.moves.merged.0);
+            self.unite_values(shape, &into, &gone)?;
             self.delete_stored(&gone)?;
             gone.into_iter().for_each(|session| self.release(shape, session));
         }

@@ -13,6 +13,7 @@ use levada_state::snapshot::{PieceSender, StatePart, pieces};
 
 use super::super::panes::BACKGROUND_ROWS;
 use super::super::shape::Shape;
+use super::super::value_sets::ValueSets;
 use super::open_sessions::{OpenSessions, Session, times};
 use super::store::Places;
 use crate::error::EngineError;
@@ -63,7 +64,7 @@ impl OpenSessions {
             Some(store) => {
                 let database = store.behind.begin_snapshot();
                 store.delete_gone()?;
-                (store.parts(shape, &database), None)
+                (store.parts(shape, self.values.as_ref(), &database), None)
             }
             None => {
                 let (sender, reader) = pieces();
@@ -72,7 +73,8 @@ impl OpenSessions {
         };
         self.freeze(Saving { checkpoint: Some(checkpoint), pieces });
         self.save(shape, BACKGROUND_ROWS)?;
-        let values = self.values.as_mut().map(|values| values.snapshot(shape, &self.keys, checkpoint));
+        let values = self.values.as_mut().filter(|_| self.store.is_none());
+        let values = values.map(|values| values.snapshot(shape, &self.keys, checkpoint));
         Ok(parts.into_iter().chain(values.into_iter().flatten()).collect())
     }
 
@@ -94,6 +96,7 @@ impl OpenSessions {
             self.frozen.take_rest(changed.words_mut());
             self.frozen.freeze_these(changed.words());
             changed.clear_all();
+            self.values.iter_mut().for_each(ValueSets::freeze);
         } else {
             let mut open = Bits::ones(self.sessions.len());
             self.free.iter().for_each(|free| open.clear(*free));
@@ -157,7 +160,7 @@ impl OpenSessions {
         self.frozen.take_next(rows_max, &mut ids);
         let sessions: Vec<Session> = ids.iter().map(|id| self.sessions[*id as usize]).collect();
         self.send(shape, &ids, &sessions)?;
-        if self.frozen.is_running() {
+        if !self.send_values(rows_max.saturating_sub(ids.len()))? || self.frozen.is_running() {
             return Ok(());
         }
         match (self.saving.take(), &mut self.store) {
@@ -169,6 +172,22 @@ impl OpenSessions {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Sends about so many values to the store, if there is one; answers whether all are sent.
+    fn send_values(&mut self, mut rows_max: usize) -> Result<bool, EngineError> {
+        let Self { values: Some(values), store: Some(store), keys, .. } = self else { return Ok(true) };
+        let mut are_sent = true;
+        for column in 0..values.columns_len() {
+            while rows_max > 0
+                && let Some((rows, change)) = values.next_change(keys, column, rows_max)
+            {
+                rows_max = rows_max.saturating_sub(rows);
+                store.behind.change(values.stored(column).state, change)?;
+            }
+            are_sent &= values.is_sent(column);
+        }
+        Ok(are_sent)
     }
 
     /// Sends what must be saved before it changes.
@@ -202,7 +221,10 @@ impl OpenSessions {
 
     /// Deletes what a store has of these sessions, which are no more.
     pub(super) fn delete_stored(&mut self, sessions: &[u32]) -> Result<(), EngineError> {
-        let Some(store) = &mut self.store else { return Ok(()) };
+        let Self { store: Some(store), values, keys, .. } = self else { return Ok(()) };
+        if let Some(values) = values {
+            values.delete_stored(keys, sessions, &mut |state, change| store.behind.change(state, change))?;
+        }
         let mut gone = Vec::new();
         for session in sessions {
             self.stored.changed.clear(*session);

@@ -18,9 +18,11 @@ use levada_state::cold::{Addresses, Change, ColdStateId, ColdStores, Scan, Scope
 use levada_state::snapshot::{Contents, DatabaseSnapshot, StateMeta, StatePart};
 
 use super::super::shape::Shape;
+use super::super::value_sets::ValueSets;
 use super::away::Away;
 use crate::error::EngineError;
 use crate::operators::behind::Behind;
+use crate::operators::rows::StoredEntries;
 use crate::operators::window::namespace_column;
 
 /// Sessions of a store, by columns.
@@ -178,14 +180,31 @@ impl SessionStore {
         std::mem::take(&mut self.gone).into_iter().try_for_each(|places| self.delete(places, false))
     }
 
+    /// Opens a state of distinct values.
+    pub(super) fn open_values(&mut self, meta: StateMeta, schema: &Arc<StateSchema>) -> Result<StoredEntries, EngineError> {
+        let state = self.behind.open_state(&meta.name, schema)?;
+        let columns = Arc::clone(self.behind.write_back.store().layout(state).columns());
+        Ok(StoredEntries::new(state, meta, columns))
+    }
+
     /// What a snapshot of the store says of itself.
-    pub(super) fn parts(&self, shape: &Shape, snapshot: &Arc<dyn DatabaseSnapshot>) -> Vec<StatePart> {
+    pub(super) fn parts(
+        &self,
+        shape: &Shape,
+        values: Option<&ValueSets>,
+        snapshot: &Arc<dyn DatabaseSnapshot>,
+    ) -> Vec<StatePart> {
         let states = [(shape.state_name(), &shape.state), (SESSION_BOUNDS, &self.bounds_schema)];
-        let part = |(name, schema): (&str, &Arc<StateSchema>)| StatePart {
-            meta: StateMeta { uid: shape.uid.clone(), name: name.into(), kind: StateKind::Keyed, schema: Arc::clone(schema) },
-            contents: Contents::Database(Arc::clone(snapshot)),
+        let meta = |(name, schema): (&str, &Arc<StateSchema>)| StateMeta {
+            uid: shape.uid.clone(),
+            name: name.into(),
+            kind: StateKind::Keyed,
+            schema: Arc::clone(schema),
         };
-        states.into_iter().map(part).collect()
+        let of_values =
+            values.iter().flat_map(|values| (0..values.columns_len()).map(|column| values.stored(column).meta.clone()));
+        let metas = states.into_iter().map(meta).chain(of_values);
+        metas.map(|meta| StatePart { meta, contents: Contents::Database(Arc::clone(snapshot)) }).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use levada_state::cold::Scan;
 use levada_state::rows::Rows;
 
 use super::super::shape::Shape;
+use super::super::value_sets::ValueSets;
 use super::open_sessions::{OpenSessions, changes, times};
 use super::store::{Places, StoredSessions};
 use crate::aggregate::AggregateSet;
@@ -50,25 +51,29 @@ impl StoredDue {
                 continue;
             }
             let due = stored.take(shape, &absent.into())?;
-            let results = self.read(shape, &due)?;
+            let values = shape.sets.as_ref().map(|sets| open.take_stored_values(shape, sets, &due)).transpose()?;
+            let results = self.read(shape, &due, values.as_ref())?;
             self.pending.push(results);
             open.delete_due(due)?;
         }
     }
 
     /// The results of those of these sessions that have any to be given.
-    fn read(&mut self, shape: &Shape, sessions: &StoredSessions) -> Result<RecordBatch, EngineError> {
+    fn read(&mut self, shape: &Shape, sessions: &StoredSessions, values: Option<&ValueSets>) -> Result<RecordBatch, EngineError> {
         let rows = shape.plan.due_rows(&sessions.states, sessions.rows);
         if rows.is_empty() {
             return Ok(RecordBatch::new_empty(Arc::clone(&shape.output)));
         }
-        let due = if rows.len() == sessions.rows { sessions.clone() } else { sessions.take(shape, &rows.into())? };
+        let is_all = rows.len() == sessions.rows;
+        let due = if is_all { sessions.clone() } else { sessions.take(shape, &rows.clone().into())? };
         let each: Vec<u32> = (0..due.rows as u32).collect();
         self.set.clear();
         self.set.resize(due.rows);
         self.set.assign(&each, &due.states);
         let bounds = [due.starts.clone(), due.ends.clone(), times(due.bounds().map(|(_, end)| end.saturating_sub(1)))];
-        let columns = due.keys.iter().cloned().chain(bounds).chain(self.set.read(Rows::first(due.rows))).collect();
+        let mut results = self.set.read(Rows::first(due.rows));
+        values.iter().for_each(|values| values.read_into(&mut results, &rows));
+        let columns = due.keys.iter().cloned().chain(bounds).chain(results).collect();
         shape.output(if shape.plan.has_marks() { changes(shape, &self.set, &each, columns)? } else { columns })
     }
 }

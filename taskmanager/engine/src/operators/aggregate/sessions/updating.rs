@@ -247,8 +247,7 @@ impl Operator for UpdatingSessions {
         self.source.open(&context.metrics);
         self.clock.restore(&self.shape.uid, context, &mut restored)?;
         self.open.over = self.over();
-        // Distinct values are on the heap, and so are their sessions.
-        if let Some(stores) = context.cold.as_ref().filter(|_| self.shape.sets.is_none()) {
+        if let Some(stores) = &context.cold {
             self.open.stand_before(&self.shape, stores.as_ref(), context.key_groups)?;
         }
         // A store makes it anew.

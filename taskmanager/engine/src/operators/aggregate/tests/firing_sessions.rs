@@ -12,6 +12,7 @@ use super::rig::{Rig, Row, call};
 use super::sessions::session;
 use super::standing::Standing;
 use super::store::{before, everything, memory, split_parts};
+use super::told_apart::distinct;
 use super::windows::sorted;
 
 /// Start, end, count, sum, maximum.
@@ -65,7 +66,7 @@ fn text(key: i64, (start, end, n, sum, most): Session) -> (String, String) {
 
 /// Where the operator is, from each restore to the next: on the heap, or in front of a store with so little memory.
 #[derive(Debug, Clone)]
-enum Home {
+pub(super) enum Home {
     Heap,
     /// In front of stores that take over what those before had.
     Databases(Vec<(usize, u32)>),
@@ -82,12 +83,12 @@ impl Home {
         }
     }
 
-    fn subtasks<'a>(&self, aggregate: &'a AggregateSpec) -> Subtasks<'a> {
+    pub(super) fn subtasks<'a>(&self, aggregate: &'a AggregateSpec) -> Subtasks<'a> {
         Subtasks::new(aggregate, self.memory(0), matches!(self, Self::Databases(_)))
     }
 
     /// Does it, in the next home if it is a restore.
-    fn act(&self, subtasks: &mut Subtasks<'_>, deed: &Deed, restores: &mut usize) -> Vec<String> {
+    pub(super) fn act(&self, subtasks: &mut Subtasks<'_>, deed: &Deed, restores: &mut usize) -> Vec<String> {
         if matches!(deed, Deed::Restore(_)) {
             *restores += 1;
             subtasks.move_to(self.memory(*restores));
@@ -96,7 +97,7 @@ impl Home {
     }
 }
 
-fn homes() -> impl Strategy<Value = Home> {
+pub(super) fn homes() -> impl Strategy<Value = Home> {
     prop_oneof![
         prop::collection::vec(memory(), 1..4).prop_map(Home::Databases),
         prop::collection::vec(prop::option::of(memory()), 1..4).prop_map(Home::Both),
@@ -149,12 +150,17 @@ proptest! {
         deeds in deeds(),
         gap in 1i64..25,
         firing in firings(),
-        (keyed, full, by_clock) in any::<(bool, bool, bool)>(),
+        (keyed, full, by_clock, tells_apart) in any::<(bool, bool, bool, bool)>(),
         home in homes(),
     ) {
         let firing = FiringSpec { accumulate: true, ..firing };
         let firing = if by_clock { FiringSpec { lateness_ms: 0, late: None, ..firing } } else { firing };
-        let aggregate = in_full(full, counts(if keyed { &["k"] } else { &[] }, session(gap), firing));
+        let keys: &[&str] = if keyed { &["k"] } else { &[] };
+        let aggregate = match tells_apart {
+            true => AggregateSpec { firing: Some(firing), ..distinct(keys, session(gap)) },
+            false => counts(keys, session(gap), firing),
+        };
+        let aggregate = in_full(full, aggregate);
         let aggregate = AggregateSpec { time: WindowTime { processing: by_clock, time_zone: None }, ..aggregate };
         let (mut heap, mut stored, mut restores) = (Home::Heap.subtasks(&aggregate), home.subtasks(&aggregate), 0);
         for (at, deed) in deeds.iter().enumerate() {

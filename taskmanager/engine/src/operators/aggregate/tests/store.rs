@@ -140,6 +140,9 @@ fn aggregates() -> Vec<AggregateSpec> {
         spec(&["k"], WindowSpec::Count { size: 7, slide: 3 }, vec![collect("all")]),
         spec(&["s"], WindowSpec::Count { size: 30, slide: 10 }, calls()),
         spec(&[], WindowSpec::Count { size: 30, slide: 12 }, calls()),
+        distinct(&["k"], session(15)),
+        given_often(distinct(&["s"], per_row())),
+        AggregateSpec { changelog_full: true, ..given_often(distinct(&[], session(3))) },
         distinct(&["k"], WindowSpec::Count { size: 3, slide: 3 }),
         distinct(&["k"], WindowSpec::Count { size: 7, slide: 3 }),
         distinct(&[], WindowSpec::Count { size: 30, slide: 12 }),
@@ -152,7 +155,7 @@ fn fitting(aggregate: &AggregateSpec, step: Step) -> Step {
 }
 
 /// Number of aggregations.
-const AGGREGATES: usize = 32;
+const AGGREGATES: usize = 35;
 
 /// What a test does to an operator.
 #[derive(Debug, Clone)]

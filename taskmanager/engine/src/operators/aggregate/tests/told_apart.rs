@@ -10,6 +10,7 @@ use levada_common::plan::{
 use levada_common::types::LogicalType;
 use proptest::prelude::*;
 
+use super::firing_sessions::{Home, homes};
 use super::firings::{Deed, Subtasks, deeds, firings, in_full, trigger};
 use super::processing::{moments, run, timed, timeline};
 use super::rig::{MAX_PARALLELISM, Rig, Row, call, in_range, spec, store, tumbling};
@@ -202,10 +203,11 @@ proptest! {
         firing in prop_oneof![Just(None), firings().prop_map(Some)],
         keyed in any::<bool>(),
         full in any::<bool>(),
+        home in prop_oneof![Just(Home::Heap), homes()],
     ) {
         let (deeds, firing) = (few_values(deeds), firing.map(|firing| FiringSpec { accumulate: true, ..firing }));
         let aggregate = in_full(full, AggregateSpec { firing, ..distinct(if keyed { &["k"] } else { &[] }, session(gap)) });
-        let mut subtasks = Subtasks::new(&aggregate, None, false);
+        let (mut subtasks, mut restores) = (home.subtasks(&aggregate), 0);
         let (mut open, mut late, mut watermark) = (Vec::<Session>::new(), 0, i64::MIN);
         let (mut standing, mut closed, mut collides) = (Standing::default(), BTreeMap::new(), false);
         let key_columns = usize::from(keyed) + 1;
@@ -218,7 +220,7 @@ proptest! {
         };
         let lateness = firing.map_or(0, |firing| firing.lateness_ms);
         for deed in &deeds {
-            let given = subtasks.act(deed);
+            let given = home.act(&mut subtasks, deed, &mut restores);
             match deed {
                 Deed::Advance(to) => {
                     watermark = watermark.max(*to);
@@ -355,4 +357,39 @@ fn windows_of_rows_beyond_memory_have_their_values() {
     }
     let metrics = rig.metrics.store().expect("it has a store");
     assert!(metrics.hits > 100_000, "{metrics:?}");
+}
+
+/// Sessions and their values beyond memory grow, become one and fire.
+#[test]
+fn sessions_beyond_memory_have_their_values() {
+    for firing in [None, Some(FiringSpec { early: None, lateness_ms: 100, late: None, accumulate: true })] {
+        let aggregate = AggregateSpec { firing, ..distinct(&["k"], session(100)) };
+        let share = 256 << 10;
+        let (mut heap, mut rig) = (Rig::new(&aggregate), before(&aggregate, (share, 1), everything(), &Vec::new(), Vec::new()));
+        // The time of rows, and the time that is over then.
+        for (round, (time, over)) in (0..).zip([(0, 10), (150, 60), (75, 80), (160, 100), (10, 120), (200, 280), (500, 420)]) {
+            for keys in 0..20 {
+                let rows: Vec<Row> =
+                    (keys * 200..keys * 200 + 200).map(|key| (key, time + key % 7, (round * 7 + key) % 5)).collect();
+                heap.process(&rows);
+                rig.process(&rows);
+                let bytes = rig.metrics.state_bytes.load(std::sync::atomic::Ordering::Relaxed);
+                assert!(bytes <= 4 * share as u64, "{bytes} in round {round}");
+            }
+            heap.advance(over);
+            rig.advance(over);
+            assert_eq!(sorted(rig.take_rows()), sorted(heap.take_rows()), "round {round}");
+        }
+        assert!(rig.metrics.store().expect("it has a store").hits > 10_000);
+        heap.finish();
+        rig.finish();
+        assert_eq!(sorted(rig.take_rows()), sorted(heap.take_rows()));
+        assert_eq!(rig.late_rows(), heap.late_rows());
+        let (databases, _) = split_parts(rig.barrier(1));
+        while rig.background() {}
+        for state in ["sessions", "session_bounds", "distinct(v)"] {
+            let found = databases[0].1.rows(state, &mut |rows| panic!("{} rows are left in {state}", rows.num_rows()));
+            found.expect("it was completed");
+        }
+    }
 }

@@ -25,6 +25,7 @@ use crate::error::EngineError;
 use crate::operators::rows::StoredEntries;
 
 pub(super) use shape::SetsShape;
+pub(super) use stored::SendNow;
 
 /// No set, no entry.
 const NONE: u32 = u32::MAX;
@@ -235,16 +236,26 @@ impl ValueSets {
         taken.map_err(|overflow| shape.overflow(&overflow, &keys.keys(Rows::Ids(&[sets[overflow.group].owner.key]))))
     }
 
-    /// Two sets of one key become one: that of `into`; the owner has no set `other` any more.
+    /// Two sets of one key become one: that of `into`; the owner has no set `other` any more. `send` sends to the store, where there is
+    /// one.
     ///
     /// Errors: `AggregateOverflow`.
-    pub(super) fn unite(&mut self, shape: &Shape, keys: &KeyIndex, into: u32, other: u32) -> Result<(), EngineError> {
+    pub(super) fn unite(
+        &mut self,
+        shape: &Shape,
+        keys: &KeyIndex,
+        (into, other): (u32, u32),
+        send: Option<&mut SendNow<'_>>,
+    ) -> Result<(), EngineError> {
         self.settle();
         let [one, two] = [into, other].map(|id| self.slots[id as usize]);
         let len = |slot: u32| self.columns.iter().map(|column| u64::from(column.lists[slot as usize].len)).sum::<u64>();
         let (larger, smaller) = if len(one) >= len(two) { (one, two) } else { (two, one) };
         (self.slots[into as usize], self.slots[other as usize]) = (larger, NONE);
         let moved: Vec<ArrayRef> = self.columns.iter().map(|column| column.values_of([smaller].into_iter(), |_| {})).collect();
+        if let Some(send) = send {
+            self.delete_stored_slots(keys, &[smaller], send)?;
+        }
         self.release_slot(shape, keys, smaller);
         for (column, values) in moved.iter().enumerate() {
             self.put(shape, keys, column, (values, &vec![larger; values.len()]))?;

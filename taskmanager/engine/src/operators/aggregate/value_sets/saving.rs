@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::Int64Type;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::checkpoint::StateKind;
@@ -97,35 +98,62 @@ impl ValueSets {
         }
     }
 
-    /// Takes what was in the snapshot that the task starts from; `find` names the owner's set of a key at a place, if there is one.
+    /// What was in the snapshot that the task starts from, batch by batch.
     ///
-    /// Errors: `Restore` where another state was saved; `AggregateOverflow`.
-    pub(in super::super) fn restore(
-        &mut self,
+    /// Errors: `Restore` where another state was saved.
+    pub(in super::super) fn restored(
+        &self,
         shape: &Shape,
-        keys: &mut KeyIndex,
         (key_groups, restored): (KeyGroupRange, &[RestoredState]),
-        find: impl Fn(u32, i64) -> Option<u32>,
-    ) -> Result<(), EngineError> {
-        for (at, about) in Arc::clone(&self.shape).columns.iter().enumerate() {
+    ) -> Result<Vec<RestoredValues>, EngineError> {
+        let mut found = Vec::new();
+        for (column, about) in self.shape.columns.iter().enumerate() {
             let of_column = restored.iter().filter(|state| state.name == about.state).flat_map(|state| &state.batches);
             for batch in of_column {
                 let refused = |reason: String| refuse(shape, &about.state, reason);
                 let batch = in_groups(batch, key_groups).map_err(refused)?;
                 let columns = about.pieces.fields().iter().map(|field| restored_column(&batch, field).map(Arc::clone));
                 let columns = columns.collect::<Result<Vec<ArrayRef>, String>>().map_err(refused)?;
-                let (of_key, rest) = columns.split_at(columns.len() - 3);
-                let mut ids = Vec::new();
-                keys.find(of_key, batch.num_rows(), &mut ids);
-                let places = rest[0].as_primitive::<Int64Type>().values();
-                let set = |(key, place): (&u32, &i64)| if *key == ABSENT { None } else { find(*key, *place) };
-                let sets: Vec<u32> = ids.iter().zip(places).map(|row| set(row).unwrap_or(NONE)).collect();
-                self.add(shape, keys, at, (&rest[1], &sets))?;
+                let (keys, rest) = columns.split_at(columns.len() - 3);
+                let places = rest[0].as_primitive::<Int64Type>().values().clone();
+                found.push(RestoredValues {
+                    column,
+                    rows: batch.num_rows(),
+                    keys: keys.to_vec(),
+                    places,
+                    values: rest[1].clone(),
+                });
             }
         }
-        self.settle();
-        Ok(())
+        Ok(found)
     }
+
+    /// Takes them in; `find` names the owner's set of a key at a place, if there is one. Answers the set of each.
+    ///
+    /// Errors: `AggregateOverflow`.
+    pub(in super::super) fn restore(
+        &mut self,
+        shape: &Shape,
+        keys: &mut KeyIndex,
+        rows: &RestoredValues,
+        find: impl Fn(u32, i64) -> Option<u32>,
+    ) -> Result<Vec<u32>, EngineError> {
+        let mut ids = Vec::new();
+        keys.find(&rows.keys, rows.rows, &mut ids);
+        let set = |(key, place): (&u32, &i64)| if *key == ABSENT { None } else { find(*key, *place) };
+        let sets: Vec<u32> = ids.iter().zip(&rows.places).map(|row| set(row).unwrap_or(NONE)).collect();
+        self.add(shape, keys, rows.column, (&rows.values, &sets))?;
+        Ok(sets)
+    }
+}
+
+/// Restored values of a column.
+pub(in super::super) struct RestoredValues {
+    column: usize,
+    pub(in super::super) rows: usize,
+    pub(in super::super) keys: Vec<ArrayRef>,
+    places: ScalarBuffer<i64>,
+    values: ArrayRef,
 }
 
 impl Values {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use levada_common::checkpoint::StateKind;
-use levada_state::cold::{Addresses, Change};
+use levada_common::state_schema::StateSchema;
+use levada_state::cold::{Addresses, Change, ColdStateId};
 use levada_state::key_index::KeyIndex;
 use levada_state::rows::Rows;
 use levada_state::snapshot::StateMeta;
@@ -16,15 +17,22 @@ use super::super::panes::BACKGROUND_ROWS;
 use super::super::shape::Shape;
 use super::{NONE, Set, ValueSets, Values};
 use crate::error::EngineError;
-use crate::operators::rows::{KeyedRowStore, StoredEntries};
+use crate::operators::rows::StoredEntries;
+
+/// Sends a change of a state at once.
+pub(in super::super) type SendNow<'a> = dyn FnMut(ColdStateId, Change) -> Result<(), EngineError> + 'a;
 
 impl ValueSets {
-    /// Stands in front of a store from now on.
-    pub(in super::super) fn stand_before(&mut self, shape: &Shape, store: &mut KeyedRowStore) -> Result<(), EngineError> {
+    /// Stands in front of a store from now on; `open` opens a state of it.
+    pub(in super::super) fn stand_before(
+        &mut self,
+        shape: &Shape,
+        open: &mut dyn FnMut(StateMeta, &Arc<StateSchema>) -> Result<StoredEntries, EngineError>,
+    ) -> Result<(), EngineError> {
         for (column, about) in self.columns.iter_mut().zip(&self.shape.columns) {
             let (uid, name, schema) = (shape.uid.clone(), about.state.clone(), Arc::clone(&about.schema));
             let meta = StateMeta { uid, name, kind: StateKind::Keyed, schema };
-            column.stored = Some(StoredEntries::open(store, meta, &about.schema)?);
+            column.stored = Some(open(meta, &about.schema)?);
         }
         Ok(())
     }
@@ -61,18 +69,29 @@ impl ValueSets {
         &mut self,
         keys: &KeyIndex,
         ids: &[u32],
-        store: &mut KeyedRowStore,
+        send: &mut SendNow<'_>,
+    ) -> Result<(), EngineError> {
+        let slots: Vec<u32> = ids.iter().map(|id| self.slots[*id as usize]).filter(|slot| *slot != NONE).collect();
+        self.delete_stored_slots(keys, &slots, send)
+    }
+
+    /// As `delete_stored`, by slots.
+    pub(super) fn delete_stored_slots(
+        &mut self,
+        keys: &KeyIndex,
+        slots: &[u32],
+        send: &mut SendNow<'_>,
     ) -> Result<(), EngineError> {
         for at in 0..self.columns.len() {
-            let (entries, mut unsaved) = (self.entries_of(at, ids), Vec::new());
+            let (entries, mut unsaved) = (self.entries_of(at, slots), Vec::new());
             let column = &mut self.columns[at];
             column.frozen.take_unsaved(&entries, &mut unsaved);
             let known: Vec<u32> = entries.iter().copied().filter(|id| column.stored().has(*id)).collect();
             if !unsaved.is_empty() {
                 while let Some(gone) = column.stored_mut().next_delete() {
-                    store.send_now(column.stored().state, Change { deletes: Some(gone), upserts: None })?;
+                    send(column.stored().state, Change { deletes: Some(gone), upserts: None })?;
                 }
-                store.send_now(column.stored().state, column.upserts(&self.sets, keys, &unsaved))?;
+                send(column.stored().state, column.upserts(&self.sets, keys, &unsaved))?;
             }
             if !known.is_empty() {
                 let (of_key, below) = column.places(&self.sets, keys, &known);
@@ -86,21 +105,72 @@ impl ValueSets {
 
     /// A set is about to go out of memory only: the store has it as it is.
     pub(in super::super) fn let_go(&mut self, id: u32) {
+        let slot = self.slots[id as usize];
         for at in 0..self.columns.len() {
-            let entries = self.entries_of(at, &[id]);
+            let entries = self.entries_of(at, &[slot]);
             entries.into_iter().for_each(|entry| self.columns[at].stored_mut().forget(entry));
         }
     }
 
-    /// The entries of some sets.
-    fn entries_of(&mut self, column: usize, ids: &[u32]) -> Vec<u32> {
+    /// The entries of sets by their slots.
+    fn entries_of(&mut self, column: usize, slots: &[u32]) -> Vec<u32> {
         self.settle();
         let (mut entries, column) = (Vec::new(), &self.columns[column]);
-        for id in ids {
-            let slot = self.slots[*id as usize];
-            column.walk(column.lists[slot as usize].newest, |entry| entries.push(entry));
-        }
+        slots.iter().for_each(|slot| column.walk(column.lists[*slot as usize].newest, |entry| entries.push(entry)));
         entries
+    }
+
+    /// The place of a set of which nothing was in memory, as the store has it.
+    pub(in super::super) fn put_at(&mut self, id: u32, place: i64) {
+        let slot = self.slots[id as usize];
+        self.sets[slot as usize].owner.place = place;
+    }
+
+    /// Takes the values of other tables' sets in, each into one of these, which are new; and what the store has of them.
+    ///
+    /// Errors: `AggregateOverflow`. Contract: nothing is being sent.
+    pub(in super::super) fn take_over(
+        &mut self,
+        shape: &Shape,
+        keys: &KeyIndex,
+        other: &Self,
+        (from, to): (&[u32], &[u32]),
+    ) -> Result<(), EngineError> {
+        let slots: Vec<u32> = from.iter().map(|id| other.slots[*id as usize]).collect();
+        slots.iter().zip(to).for_each(|(slot, to)| self.put_at(*to, other.sets[*slot as usize].owner.place));
+        for at in 0..self.columns.len() {
+            let (mut entries, mut sets, of_other) = (Vec::new(), Vec::new(), &other.columns[at]);
+            for (slot, to) in slots.iter().zip(to) {
+                let newest = of_other.lists.get(*slot as usize).map_or(NONE, |list| list.newest);
+                of_other.walk(newest, |entry| {
+                    entries.push(entry);
+                    sets.push(*to);
+                });
+            }
+            let values = of_other.index.keys(Rows::Ids(&entries)).swap_remove(1);
+            self.columns[at].ids.clear();
+            self.add(shape, keys, at, (&values, &sets))?;
+            let Values { stored: Some(stored), ids, .. } = &mut self.columns[at] else { continue };
+            ids.iter().zip(entries).for_each(|(id, entry)| stored.take_over(*id, of_other.stored(), entry));
+        }
+        Ok(())
+    }
+
+    /// Stands in front of the store of other tables, whose sets move here.
+    pub(in super::super) fn stand_for(&mut self, other: &mut Self) {
+        for (column, of_other) in self.columns.iter_mut().zip(&mut other.columns) {
+            column.stored = of_other.stored.as_mut().map(StoredEntries::of_moved);
+        }
+    }
+
+    /// Number of values that are gone, of which the store has to hear with the next generation.
+    pub(in super::super) fn gone_len(&self) -> usize {
+        self.columns.iter().filter_map(|column| column.stored.as_ref()).map(StoredEntries::gone_len).sum()
+    }
+
+    /// Values of a column that memory does not have are gone.
+    pub(in super::super) fn delete_beyond(&mut self, column: usize, gone: Addresses) {
+        self.columns[column].stored_mut().delete(gone);
     }
 
     /// Begins a generation of the values that are new, with what is left of one that is being sent.

@@ -42,15 +42,31 @@ impl StoredEntries {
         schema: &Arc<StateSchema>,
     ) -> Result<Self, EngineError> {
         let state = store.open_state(&meta.name, schema, 0)?;
-        Ok(Self {
-            state,
-            meta,
-            columns: store.columns(state),
-            changed: Bits::default(),
-            known: Bits::default(),
-            deletes: Vec::new(),
-            sending: VecDeque::new(),
-        })
+        Ok(Self::new(state, meta, store.columns(state)))
+    }
+
+    /// Of an open state with these columns; nothing of it is in memory.
+    pub(in crate::operators) fn new(state: ColdStateId, meta: StateMeta, columns: SchemaRef) -> Self {
+        let (changed, known) = (Bits::default(), Bits::default());
+        Self { state, meta, columns, changed, known, deletes: Vec::new(), sending: VecDeque::new() }
+    }
+
+    /// Of the same state, for tables to which entries move: what is gone stays known.
+    ///
+    /// Contract: nothing is being sent.
+    pub(in crate::operators) fn of_moved(&mut self) -> Self {
+        let deletes = std::mem::take(&mut self.deletes);
+        Self { deletes, ..Self::new(self.state, self.meta.clone(), Arc::clone(&self.columns)) }
+    }
+
+    /// An entry of other tables has moved here: the store has it as it had it there.
+    pub(in crate::operators) fn take_over(&mut self, id: u32, other: &Self, from: u32) {
+        if other.known.get(from) {
+            self.known.set_one(id);
+        }
+        if !other.changed.get(from) {
+            self.changed.clear(id);
+        }
     }
 
     /// An entry changes, or is new.
@@ -84,6 +100,11 @@ impl StoredEntries {
     /// The entries that were at these places, which it has, are gone.
     pub(in crate::operators) fn delete(&mut self, gone: Addresses) {
         self.deletes.push(gone);
+    }
+
+    /// Number of entries that are gone, of which it has to hear with the next generation.
+    pub(in crate::operators) fn gone_len(&self) -> usize {
+        self.deletes.iter().map(|gone| gone.rows).sum()
     }
 
     /// Begins a generation of what has changed of so many entries, with what is left of one that is being sent.

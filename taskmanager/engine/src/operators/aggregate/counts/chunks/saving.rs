@@ -104,7 +104,11 @@ impl Chunks {
         found.sort_unstable();
         found.into_iter().try_for_each(|(group, _, rows, id)| self.link_restored(shape, group, rows, id))?;
         let Self { values: Some(values), keys, groups, chunks, .. } = self else { return Ok(()) };
-        values.restore(shape, keys, (key_groups, &of_values), |group, number| chunk_of(groups, chunks, group, number))
+        for rows in values.restored(shape, (key_groups, &of_values))? {
+            values.restore(shape, keys, &rows, |group, number| chunk_of(groups, chunks, group, number))?;
+        }
+        values.settle();
+        Ok(())
     }
 
     /// Puts a restored chunk behind those of its group.

@@ -61,7 +61,8 @@ impl Chunks {
         let (uid, name, schema) = (shape.uid.clone(), shape.state_name().to_owned(), Arc::clone(&shape.state));
         let entries = StoredEntries::open(store, StateMeta { uid, name, kind: StateKind::Keyed, schema }, &shape.stored)?;
         self.stored = Some(StoredChunks { entries, chunk_bytes: EntryBytes::default(), value_bytes: EntryBytes::default() });
-        self.values.as_mut().map_or(Ok(()), |values| values.stand_before(shape, store))
+        let open = &mut |meta, schema: &_| StoredEntries::open(store, meta, schema);
+        self.values.as_mut().map_or(Ok(()), |values| values.stand_before(shape, open))
     }
 
     /// Says that all chunks came out of no store, and have to go into this one.
