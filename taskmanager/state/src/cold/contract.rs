@@ -239,10 +239,22 @@ impl Pair {
                 let found = self.store.scan(id, scope)?.collect::<Result<Vec<_>, _>>()?;
                 let expected = self.model.scan(of_model, scope)?.collect::<Result<Vec<_>, _>>()?;
                 assert_eq!(bytes(&layout, &found), bytes(&layout, &expected), "{place}: {scope:?}");
+                if let Within::Ending { after, until } = within {
+                    let all = self.store.scan(id, Scope { groups, within: Within::Any })?.collect::<Result<Vec<_>, _>>()?;
+                    let expected: Vec<i64> = ends(&all).into_iter().filter(|end| after < end && end <= until).collect();
+                    assert_eq!(ends(&found), expected, "{place}: the ends of {scope:?}");
+                }
             }
         }
         Ok(())
     }
+}
+
+/// The ends of entries' windows, where they have any.
+fn ends(batches: &[RecordBatch]) -> Vec<i64> {
+    let column = |batch: &RecordBatch| batch.column_by_name(NAMESPACE_COLUMN).cloned().map(|column| (column, batch.num_rows()));
+    let of = |(column, rows): (ArrayRef, usize)| (0..rows).filter_map(|row| Namespaces::of(&column).get(row)).collect::<Vec<_>>();
+    batches.iter().filter_map(column).flat_map(of).map(|window| window.end).collect()
 }
 
 /// Compares all entries of two snapshots, as far as they belong to `groups`; the states are the suite's.

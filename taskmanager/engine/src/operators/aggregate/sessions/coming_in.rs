@@ -31,9 +31,19 @@ impl ComingIn {
         Self { after, until, scan: None }
     }
 
-    /// The next ones that have something to be given, which are in memory then; `None` at the end. Of their keys nothing comes in that
-    /// ended at `closed` or before.
-    pub(super) fn next(&mut self, shape: &Shape, open: &mut OpenSessions, closed: i64) -> Result<Option<Vec<u32>>, EngineError> {
+    /// After which end, and until which.
+    pub(super) fn ends(&self) -> (i64, i64) {
+        (self.after, self.until)
+    }
+
+    /// The next ones that have something to be given, which are in memory then, with those of their keys that end as others ask that
+    /// wait; `asked_for` has the ends of all. `None` at the end. Of their keys nothing comes in that ended at `closed` or before.
+    pub(super) fn next(
+        &mut self,
+        shape: &Shape,
+        open: &mut OpenSessions,
+        (asked_for, closed): (&[(i64, i64)], i64),
+    ) -> Result<Option<Vec<u32>>, EngineError> {
         loop {
             let scan = match &mut self.scan {
                 Some(scan) => scan,
@@ -52,11 +62,11 @@ impl ComingIn {
             let due = due.take(shape, &absent.into())?;
             let Some(found) = open.find(shape, due.keys, due.rows, closed)? else { return Ok(None) };
             let bounds: Vec<(i64, i64)> = found.bounds().collect();
-            let is_asked_for = |(_, end): (i64, i64)| self.after < end && end <= self.until;
+            let is_asked_for = |(_, end): (i64, i64)| asked_for.iter().any(|(after, until)| *after < end && end <= *until);
             if shape.plan.due_rows(&found.states, found.rows).iter().any(|row| is_asked_for(bounds[*row as usize])) {
                 let sessions = open.bring_in(shape, &found)?.into_iter().zip(bounds);
-                let asked_for = sessions.filter(|(session, at)| is_asked_for(*at) && open.is_due(*session));
-                return Ok(Some(asked_for.map(|(session, _)| session).collect()));
+                let due = sessions.filter(|(session, at)| is_asked_for(*at) && open.is_due(*session));
+                return Ok(Some(due.map(|(session, _)| session).collect()));
             }
         }
     }

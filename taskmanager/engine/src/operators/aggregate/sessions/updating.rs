@@ -197,8 +197,9 @@ impl UpdatingSessions {
             }
             return Ok(true);
         }
+        let asked_for: Vec<(i64, i64)> = self.coming_in.iter().map(ComingIn::ends).collect();
         let Some(coming) = self.coming_in.front_mut() else { return Ok(false) };
-        match coming.next(&self.shape, &mut self.open, self.closed)? {
+        match coming.next(&self.shape, &mut self.open, (&asked_for, self.closed))? {
             Some(sessions) => {
                 self.give(&sessions)?;
                 self.make_room()?;

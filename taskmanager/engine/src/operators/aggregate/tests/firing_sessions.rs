@@ -263,3 +263,18 @@ fn sessions_that_left_memory_are_given_on_time_and_late_and_are_closed() {
     rig.finish();
     assert!(rig.take_rows().is_empty());
 }
+
+/// A key that comes in for one of them is not looked for again for the other.
+#[test]
+fn early_and_late_results_of_a_key_beyond_memory_are_given_at_once() {
+    let every = Some(trigger(Some(10), None));
+    let firing = FiringSpec { early: every, lateness_ms: 50, late: every, accumulate: true };
+    let mut rig = before(&counts(&["k"], session(5), firing), (0, 0), everything(), &Vec::new(), Vec::new());
+    rig.tick(0);
+    rig.advance(10);
+    rig.process(&[(1, 20, 0), (1, 0, 0)]);
+    while rig.background() {}
+    rig.process(&[(2, 20, 0)]);
+    rig.tick(10);
+    assert_eq!(sorted(rig.take_rows()), ["0,1,0,5,4,1,0,0", "0,1,20,25,24,1,0,0", "0,2,20,25,24,1,0,0"]);
+}
