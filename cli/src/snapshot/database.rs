@@ -71,7 +71,8 @@ impl DatabaseRows {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(_) => ControlFlow::Break(()),
                 };
-                let read = read_database(&shared, &own.uid, &database, &own.name, (groups, max_parallelism), visit);
+                let state = (own.name.as_str(), own.schema.as_ref());
+                let read = read_database(&shared, &own.uid, &database, state, (groups, max_parallelism), visit);
                 read.map_err(|error| with_causes(&error))
             };
             if let Err(error) = read() {

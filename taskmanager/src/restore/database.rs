@@ -123,9 +123,10 @@ impl Restorer {
             for state in source.states {
                 let shared = self.databases.shared().map_err(|error| Failure::external(error.to_string()))?;
                 let (uid, name, from) = (state.uid.clone(), state.name.clone(), folder.clone());
+                let schema = Arc::clone(&state.schema);
                 let batches = blocking(move || {
                     let mut batches: Vec<RecordBatch> = Vec::new();
-                    let read = read_database(&shared, &uid, &from, &name, range, &mut |batch| {
+                    let read = read_database(&shared, &uid, &from, (&name, &schema), range, &mut |batch| {
                         batches.push(with_groups(&batch, range.1));
                         std::ops::ControlFlow::Continue(())
                     });

@@ -11,6 +11,7 @@ use std::time::Instant;
 use arrow::record_batch::RecordBatch;
 use levada_common::ids::Uid;
 use levada_common::keys::KeyGroupRange;
+use levada_common::state_schema::{StateSchema, StateShape};
 use levada_state::cold::{ColdError, RowLayout};
 use levada_state::row_codec::{LayoutError, RowBytes, RowReader, to_open};
 use levada_state::snapshot::VisitRows;
@@ -134,21 +135,26 @@ fn renumbered(groups: KeyGroupRange, from: u32, to: u32) -> KeyGroupRange {
 }
 
 /// Visits the entries of `state` in the database in `path` that had not expired when the snapshot was taken and belong to `groups`
-/// of a job with `max_parallelism`, as the open format has them; where the number of key groups has changed, others too.
+/// of a job with `max_parallelism`, as the open format has them where the state has this schema; where the number of key groups has
+/// changed, others too.
 ///
 /// Errors: `Open`, `UnknownState`, `Read`, `Entry`. Blocks.
 pub fn read_database(
     shared: &Arc<Rocksdb>,
     uid: &Uid,
     path: &Path,
-    state: &str,
+    (state, schema): (&str, &StateSchema),
     (groups, max_parallelism): (KeyGroupRange, u32),
     visit: VisitRows<'_>,
 ) -> Result<(), ColdError> {
     let database = ReadDatabase::open(shared, uid, path)?;
     let groups = renumbered(groups, database.description.max_parallelism, max_parallelism);
-    let schema = database.description.state(state).map(|found| Arc::clone(&found.schema)).unwrap_or_default();
-    database.rows(state, groups, &mut |rows| visit(to_open(&schema, &rows)))
+    let mut open = database.description.state(state).map(|found| StateSchema::clone(&found.schema)).unwrap_or_default();
+    if open.shape == StateShape::Rows {
+        // A store has rows by window whose state has none.
+        open.windowed = schema.windowed;
+    }
+    database.rows(state, groups, &mut |rows| visit(to_open(&open, &rows)))
 }
 
 /// Which of these databases the new one is to be made of: the one with most of its groups, with their numbers.

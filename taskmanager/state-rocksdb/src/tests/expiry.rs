@@ -103,7 +103,7 @@ fn what_had_expired_at_a_barrier_is_read_by_no_one() {
 
     let folder = fetch(taken.as_ref(), &databases, 0);
     let mut rows = Vec::new();
-    read_database(&shared, &uid(), &folder, "windows", (all(), MAX_PARALLELISM), &mut |batch| {
+    read_database(&shared, &uid(), &folder, ("windows", &StateSchema::default()), (all(), MAX_PARALLELISM), &mut |batch| {
         rows.push(batch);
         std::ops::ControlFlow::Continue(())
     })

@@ -230,6 +230,7 @@ fn a_database_is_read_for_another_backend() {
     let groups = KeyGroupRange { start: 5, end: 20 };
     let mut rows = 0;
     let read = |state: &str, rows: &mut usize| {
+        let state = (state, &StateSchema::default());
         read_database(&shared, &uid(), &folder, state, (groups, MAX_PARALLELISM), &mut |batch| {
             *rows += batch.num_rows();
             std::ops::ControlFlow::Continue(())

@@ -36,7 +36,8 @@ pub fn encode_database(
 /// Visits the database's rows and writes them.
 fn write(meta: &StateMeta, max_parallelism: u32, database: &dyn DatabaseSnapshot, out: &mut Counted<'_, impl Write>) -> Written {
     let layout = RowLayout::new(Arc::clone(&meta.schema), max_parallelism);
-    let fields: Vec<_> = std::iter::once(group_field()).chain(layout.open_columns().fields().iter().cloned()).collect();
+    let open = to_open(&meta.schema, &RecordBatch::new_empty(Arc::clone(layout.columns()))).schema();
+    let fields: Vec<_> = std::iter::once(group_field()).chain(open.fields().iter().cloned()).collect();
     let schema = Arc::new(Schema::new_with_metadata(fields, to_metadata(meta, max_parallelism)));
     let mut writer = FileWriter::try_new(out, &schema)?;
     let (mut spans, mut failure) = (Vec::new(), None);

@@ -1,7 +1,7 @@
 //! Entries as the open format has them, and back: what only a store needs to tell rows apart is in no file.
 //!
-//! A store keeps rows by window, where their owner says so, and by number. Neither is a part of the state: which window a row is in
-//! is found anew, and numbers are given anew.
+//! A store keeps rows by window, where their owner says so, and by number. The number is no part of the state, and given anew; nor is the
+//! window, which is found anew, but where the state itself says that its entries have one.
 
 use std::sync::Arc;
 
@@ -47,16 +47,16 @@ impl RowLayout {
 
 /// Entries of a store as the open format has them.
 ///
-/// Contract: the columns are those of a layout of this schema, with windows or without; those of accumulators may stand in any order,
-/// since a store may have some of them below the key.
+/// Contract: the columns are those of a layout of this schema, with windows or, where it has none, without; those of accumulators may stand
+/// in any order, since a store may have some of them below the key.
 pub fn to_open(schema: &StateSchema, batch: &RecordBatch) -> RecordBatch {
     match schema.shape {
         StateShape::Rows => {}
         StateShape::Accumulators => return in_order(schema, batch),
         _ => return batch.clone(),
     }
-    let fields = opened(schema, batch.schema().fields().iter().cloned().collect::<Vec<_>>());
-    let columns = opened(schema, batch.columns().to_vec());
+    let fields = of_state(schema, batch.schema().fields().iter().cloned().collect::<Vec<_>>());
+    let columns = of_state(schema, batch.columns().to_vec());
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).expect("columns with their fields")
 }
@@ -74,7 +74,15 @@ fn in_order(schema: &StateSchema, batch: &RecordBatch) -> RecordBatch {
     places.and_then(|places| batch.project(&places).ok()).unwrap_or_else(|| batch.clone())
 }
 
-/// What a file has of a store's columns. They go by place: a column of the user's may have any name.
+/// What the state has of a store's columns of rows.
+fn of_state<T>(schema: &StateSchema, mut columns: Vec<T>) -> Vec<T> {
+    let window = schema.windowed.then(|| columns.remove(schema.keys.len()));
+    let mut columns = opened(schema, columns);
+    columns.splice(schema.keys.len()..schema.keys.len(), window);
+    columns
+}
+
+/// What a file has of a store's columns but for windows. They go by place: a column of the user's may have any name.
 fn opened<T>(schema: &StateSchema, mut columns: Vec<T>) -> Vec<T> {
     if schema.shape == StateShape::Rows {
         let keys = schema.keys.len();
@@ -130,6 +138,21 @@ mod tests {
                 assert_eq!(open.column_by_name(name), open_rows().column_by_name(name));
             }
         }
+    }
+
+    #[test]
+    fn rows_of_a_state_with_windows_keep_theirs() {
+        let schema = StateSchema { values: vec![Column::new("text", LogicalType::String, true)], ..schema(true) };
+        let layout = RowLayout::new(Arc::new(schema.clone()), 16);
+        let windows = Namespaces::column(&[Some(Window { end: 10, start: -1 })]);
+        let (key, number): (ArrayRef, ArrayRef) = (Arc::new(Int64Array::from(vec![7])), Arc::new(Int64Array::from(vec![258])));
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["ab"]));
+        let columns = vec![Arc::clone(&key), Arc::clone(&windows), number, Arc::clone(&text)];
+        let open = to_open(&schema, &RecordBatch::try_new(Arc::clone(layout.columns()), columns).unwrap());
+        let expected = [("key.k", key), (NAMESPACE_COLUMN, windows), ("text", text)];
+        let found =
+            open.schema().fields().iter().map(|field| field.name().clone()).zip(open.columns().to_vec()).collect::<Vec<_>>();
+        assert_eq!(found, expected.map(|(name, column)| (name.to_owned(), column)));
     }
 
     #[test]
