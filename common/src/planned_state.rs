@@ -5,8 +5,8 @@
 use crate::checkpoint::StateKind;
 use crate::ids::{Uid, VertexId};
 use crate::plan::{
-    AggregateSpec, CountedValues, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, ProcessSpec, Vertex,
-    WindowSpec,
+    AggregateSpec, CountedValues, JoinScope, JoinSide, JoinSpec, OperatorKind, OperatorSpec, Plan, ProcessSpec, ProcessWindow,
+    Vertex, WindowSpec,
 };
 use crate::state_schema::{StateDeclaration, StateSchema, StateShape};
 use crate::types::{Column, LogicalType};
@@ -29,8 +29,8 @@ pub const PROCESSING_TIME: &str = "processing_time";
 /// Name of how far rows that wait are numbered: kept where a store tells them apart by it.
 pub const ROW_NUMBERS: &str = "row_numbers";
 
-/// Name of by what the best rows of windows were put into these: kept where a store has each in its window, whatever the job says of
-/// windows when it goes on.
+/// Name of by what rows of windows were put into these: kept where a store has each in its window, whatever the job says of windows when it
+/// goes on.
 pub const PLACED_BY: &str = "placed_by";
 
 /// Name of where each key's sessions are: kept by a store only, which finds by it the sessions of a batch's keys.
@@ -138,7 +138,9 @@ fn of_operator(operator: &OperatorSpec) -> Vec<(String, StateKind, StateSchema)>
         OperatorKind::Process(spec) if spec.window.is_some() => {
             let states = spec.window_states(&operator.input).into_iter().chain(spec.window_key_states());
             let by_clock = spec.window.as_ref().is_some_and(|window| window.time.processing);
-            states.map(|state| (state.name, state.kind, state.schema)).chain(of_waiting(by_clock)).collect()
+            let by_key = spec.window.as_ref().is_some_and(ProcessWindow::is_by_key);
+            let placed = by_key.then(|| (PLACED_BY.into(), StateKind::OperatorUnion, StateSchema::default()));
+            states.map(|state| (state.name, state.kind, state.schema)).chain(of_waiting(by_clock)).chain(placed).collect()
         }
         OperatorKind::Process(spec) => {
             let watermark = (ProcessSpec::WATERMARK.into(), StateKind::OperatorUnion, StateSchema::default());

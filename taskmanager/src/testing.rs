@@ -233,8 +233,8 @@ pub fn databases_in(folder: &Path) -> Databases {
     Databases::new(RocksdbSettings {
         data_dirs: vec![folder.to_owned()],
         owner: uuid::Uuid::new_v4().to_string(),
-        memory_bytes: 64 << 20,
-        overlay_bytes: 32 << 20,
+        memory_bytes: 128 << 20,
+        overlay_bytes: 64 << 20,
         profile: RocksdbProfile::Default,
         open_files: Some(1 << 16),
     })

@@ -86,8 +86,8 @@ impl Planner<'_> {
         let planned = ProcessWindow { window, time, evict, firing: node.firing, trigger, evictor };
         if planned.is_by_key() {
             self.warn_overlap(node, &planned.window, "each of them gives its rows by itself");
-            let what = "the rows of sessions, and of windows with `trigger`, `evict` by a function or late rows, are kept on the heap for a \
-                        function and written whole at each checkpoint, also with state backend rocksdb";
+            let what = "which windows each key has, in sessions and with `trigger`, `evict` by a function or late rows, and what a trigger keeps of \
+                        them, is kept on the heap and written whole at each checkpoint, also with state backend rocksdb; their rows are not";
             self.warn_with_rocksdb(node, what);
         }
         Some(planned)

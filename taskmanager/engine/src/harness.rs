@@ -47,6 +47,7 @@ use std::sync::Arc;
 use levada_common::declaration::Options;
 use levada_common::function::SideDeclaration;
 use levada_common::ids::Uid;
+use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{
     BadRecordPolicy, JoinSide, OperatorKind, OperatorSpec, ProcessSpec, ProcessWindow, SecondInput, SideOutput, WindowPart,
     WindowTime,
@@ -56,6 +57,7 @@ use levada_common::types::{Column, LogicalType, StreamSchema};
 use levada_state::cold::memory::MemoryColdStores;
 use levada_state::cold::{ColdStores, OverlayBudget};
 use levada_state::keyed::HeapBudget;
+use levada_state::snapshot::DatabaseSnapshot;
 use serde_json::Value;
 
 use crate::error::EngineError;
@@ -119,6 +121,8 @@ pub struct Harness {
     max_parallelism: u32,
     batch_rows_max: usize,
     overlay_bytes: Option<usize>,
+    /// Whether databases of a snapshot are restored as such.
+    in_databases: bool,
 }
 
 impl Harness {
@@ -140,6 +144,7 @@ impl Harness {
             max_parallelism: 128,
             batch_rows_max: 8192,
             overlay_bytes: None,
+            in_databases: false,
         }
     }
 
@@ -259,6 +264,13 @@ impl Harness {
         self
     }
 
+    /// Starts from databases where a snapshot has some and there is a store, not from their rows.
+    #[cfg(test)]
+    pub(crate) fn in_databases(mut self) -> Self {
+        self.in_databases = true;
+        self
+    }
+
     /// Starts with empty state.
     ///
     /// Errors: what the function answers when it is made and opened.
@@ -372,8 +384,18 @@ impl Harness {
         Arc::new(HeapBudget::unlimited())
     }
 
-    fn stores(&self) -> Option<Arc<dyn ColdStores>> {
-        let budget = OverlayBudget::new(self.overlay_bytes?);
-        Some(Arc::new(MemoryColdStores::new(self.max_parallelism, STORE_LAG, budget)))
+    fn overlay(&self) -> Option<Arc<OverlayBudget>> {
+        self.overlay_bytes.map(OverlayBudget::new)
+    }
+
+    /// The stores of an instance, with what these databases have of its key groups.
+    fn stores(
+        &self,
+        overlay: Arc<OverlayBudget>,
+        databases: &[Arc<dyn DatabaseSnapshot>],
+        key_groups: KeyGroupRange,
+    ) -> Arc<dyn ColdStores> {
+        let stores = MemoryColdStores::new(self.max_parallelism, STORE_LAG, overlay);
+        Arc::new(stores.restored(databases.to_vec(), key_groups))
     }
 }

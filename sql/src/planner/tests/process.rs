@@ -256,7 +256,7 @@ fn windows_of_processing_time_whose_keys_give_their_rows_each_need_no_event_time
         let (_, (operator, _)) = process_of(&plan);
         assert_eq!((operator.output.event_time.as_deref(), operator.sides.len()), (None, 0), "{clauses}");
         let (found, columns) = kept(&plan);
-        let expected = ["rows", "windows"].iter().chain(states).chain(&["processing_time", "row_numbers"]);
+        let expected = ["rows", "windows"].iter().chain(states).chain(&["processing_time", "row_numbers", "placed_by"]);
         assert!(found.iter().eq(expected), "{clauses}: {found:?}");
         assert_eq!(columns.last().map(String::as_str), Some("_arrived"), "{clauses}: {columns:?}");
         let explained = explain(&plan);
@@ -285,7 +285,7 @@ fn windows_of_functions_have_triggers_evictors_sessions_and_late_rows() {
     let expected = "tumbling 10 s up to 5 s late with each batch, trigger \"eager\", evictor \"outliers\"";
     assert!(text.contains(expected), "{text}");
     let (states, columns) = kept(&plan);
-    assert_eq!(states, ["rows", "windows", "_timers.event", "watermark", "row_numbers"]);
+    assert_eq!(states, ["rows", "windows", "_timers.event", "watermark", "row_numbers", "placed_by"]);
     assert_eq!(columns, ["price", "dateTime", "extra"], "what the evictor looks at waits with the rows");
     let (_, (_, spec)) = process_of(&plan);
     assert!(!spec.window_states(&process_of(&plan).1.0.input)[0].schema.windowed);
@@ -299,7 +299,7 @@ fn windows_of_functions_have_triggers_evictors_sessions_and_late_rows() {
         assert_eq!(
             kept(&plan),
             (
-                vec!["rows".into(), "windows".into(), "watermark".into(), "row_numbers".into()],
+                vec!["rows".into(), "windows".into(), "watermark".into(), "row_numbers".into(), "placed_by".into()],
                 vec!["price".into(), "dateTime".into()]
             )
         );

@@ -57,22 +57,26 @@ impl HarnessRun {
     pub(super) fn open(harness: Harness, snapshot: Option<&HarnessSnapshot>) -> Result<Self, HarnessError> {
         let (spec, functions) = (harness.spec(), harness.functions());
         let metrics = Arc::new(NodeMetrics::new(spec.uid.clone()));
-        let (budget, cold) = (Harness::budget(), harness.stores());
+        let (budget, overlay) = (Harness::budget(), harness.overlay());
+        let databases =
+            snapshot.filter(|_| harness.in_databases).map(|snapshot| snapshot.databases.as_slice()).unwrap_or_default();
         let states = harness.states();
         let mut subtasks = Vec::new();
         for subtask in 0..harness.parallelism {
             let mut operator = operators::build(&spec, &NoExpressions, &functions)?;
+            let key_groups = KeyGroupRange::of_subtask(subtask, harness.parallelism, harness.max_parallelism);
             let context = OperatorContext {
                 subtask,
                 parallelism: harness.parallelism,
                 max_parallelism: harness.max_parallelism,
-                key_groups: KeyGroupRange::of_subtask(subtask, harness.parallelism, harness.max_parallelism),
+                key_groups,
                 batch_rows_max: harness.batch_rows_max,
                 metrics: Arc::clone(&metrics),
                 heap_budget: Arc::clone(&budget),
-                cold: cold.clone(),
+                cold: overlay.clone().map(|overlay| harness.stores(overlay, databases, key_groups)),
             };
-            let restored = snapshot.map(|snapshot| snapshot.of(subtask, harness.parallelism, &states)).unwrap_or_default();
+            let of_subtask = (subtask, harness.parallelism);
+            let restored = snapshot.map(|snapshot| snapshot.of(of_subtask, &states, !databases.is_empty())).unwrap_or_default();
             operator.open(&context, restored)?;
             subtasks.push(operator);
         }

@@ -1,6 +1,7 @@
 //! A snapshot of a function in memory, and who gets what of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
@@ -8,7 +9,7 @@ use levada_common::checkpoint::StateKind;
 use levada_common::state_schema::{Stamps, StateDeclaration};
 use levada_state::format::with_groups;
 use levada_state::row_codec::restamped;
-use levada_state::snapshot::StatePart;
+use levada_state::snapshot::{Contents, DatabaseSnapshot, StatePart};
 
 use super::HarnessError;
 use crate::operator::RestoredState;
@@ -18,19 +19,23 @@ use crate::operator::RestoredState;
 pub struct HarnessSnapshot {
     pub(super) checkpoint: u64,
     states: BTreeMap<String, HarnessState>,
+    /// Those that some of the states are in.
+    pub(super) databases: Vec<Arc<dyn DatabaseSnapshot>>,
 }
 
 #[derive(Debug, Clone)]
 struct HarnessState {
     kind: StateKind,
     stamps: Stamps,
+    /// Whether they are in databases too.
+    in_databases: bool,
     /// The rows of each instance.
     parts: Vec<Vec<RecordBatch>>,
 }
 
 impl HarnessSnapshot {
     pub(super) fn new(checkpoint: u64) -> Self {
-        Self { checkpoint, states: BTreeMap::new() }
+        Self { checkpoint, states: BTreeMap::new(), databases: Vec::new() }
     }
 
     /// The states by name, each with its rows as a checkpoint has them, whichever instance they come from.
@@ -41,19 +46,30 @@ impl HarnessSnapshot {
     /// Takes a state of one instance.
     pub(super) fn take(&mut self, part: StatePart, max_parallelism: u32) -> Result<(), HarnessError> {
         let (name, kind, stamps) = (part.meta.name.clone(), part.meta.kind, part.meta.schema.ttl);
+        let in_databases = part.is_in_database();
+        if let Contents::Database(database) = &part.contents {
+            self.databases.push(Arc::clone(database));
+        }
         let failed = || HarnessError::Snapshot { state: name.clone() };
         let (_, pieces) = part.into_pieces().map_err(|_| failed())?;
         let batches = pieces.collect::<Result<Vec<_>, _>>().map_err(|_| failed())?;
         let keyed = |batch: RecordBatch| if kind.is_keyed() { with_groups(&batch, max_parallelism) } else { batch };
         let batches = batches.into_iter().map(keyed).collect();
-        self.states.entry(name).or_insert_with(|| HarnessState { kind, stamps, parts: Vec::new() }).parts.push(batches);
+        let state = HarnessState { kind, stamps, in_databases, parts: Vec::new() };
+        self.states.entry(name).or_insert(state).parts.push(batches);
         Ok(())
     }
 
     /// What falls to one instance. Keyed states go whole to each, which takes its key groups; lists are cut into even parts. Stamps of
-    /// another clock than that of `declared` mean nothing.
-    pub(super) fn of(&self, subtask: u32, parallelism: u32, declared: &[StateDeclaration]) -> Vec<RestoredState> {
-        let states = self.states.iter().map(|(name, HarnessState { kind, stamps, parts })| {
+    /// another clock than that of `declared` mean nothing. Without those that are in databases, where these are restored.
+    pub(super) fn of(
+        &self,
+        (subtask, parallelism): (u32, u32),
+        declared: &[StateDeclaration],
+        in_databases: bool,
+    ) -> Vec<RestoredState> {
+        let states = self.states.iter().filter(|(_, state)| !(in_databases && state.in_databases));
+        let states = states.map(|(name, HarnessState { kind, stamps, parts, .. })| {
             let batches: Vec<RecordBatch> = match kind {
                 StateKind::OperatorList => share(parts, subtask as usize, parallelism as usize),
                 StateKind::OperatorBroadcast => parts[subtask as usize % parts.len()].clone(),

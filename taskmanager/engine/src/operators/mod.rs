@@ -21,7 +21,7 @@ mod waiting;
 mod watermark;
 mod window;
 
-use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec, ProcessWindow};
+use levada_common::plan::{JoinScope, OperatorKind, OperatorSpec, ProcessSpec};
 use levada_common::state_schema::StateSchema;
 
 use crate::error::EngineError;
@@ -34,10 +34,11 @@ use crate::operator::Operator;
 pub fn keeps_in_store(kind: &OperatorKind, state: &str) -> bool {
     match kind {
         OperatorKind::Aggregate(aggregate) => aggregate::keeps_in_store(aggregate, state),
-        _ if stands_in_panes(kind) => true,
+        OperatorKind::Join(_) | OperatorKind::Top(_) if stands_in_panes(kind) => true,
         OperatorKind::Distinct(distinct) => distinct.counted().iter().any(|counted| counted.state == state),
         OperatorKind::Join(join) => matches!(join.scope, JoinScope::Standing { .. }),
         OperatorKind::Top(top) => !top.local,
+        OperatorKind::Process(process) if process.window.is_some() => ProcessSpec::WINDOW_ROWS.contains(&state),
         OperatorKind::Process(process) => {
             let mut states = process.function.states.iter();
             states.any(|declared| declared.kind.is_keyed() && declared.name == state)
@@ -60,21 +61,20 @@ pub fn stored_schema(operator: &OperatorSpec, state: &str) -> Option<StateSchema
 pub fn stands_on_heap(kind: &OperatorKind) -> bool {
     match kind {
         OperatorKind::Aggregate(aggregate) => aggregate::stands_on_heap(aggregate),
-        OperatorKind::Process(process) => process.window.as_ref().is_some_and(ProcessWindow::is_by_key),
         OperatorKind::Join(join) => matches!(join.scope, JoinScope::Lookup { .. }),
         OperatorKind::Top(top) => top.local,
-        OperatorKind::Distinct(_) => false,
+        OperatorKind::Process(_) | OperatorKind::Distinct(_) => false,
         OperatorKind::Watermark(_) | OperatorKind::Filter { .. } | OperatorKind::Project { .. } => true,
         OperatorKind::Assign(_) | OperatorKind::Split { .. } => true,
     }
 }
 
-/// Whether rows of such an operator stand in panes of time, or by window: they are all its keyed state. In its store they stand in
-/// panes, of which the state itself knows nothing.
+/// Whether rows of such an operator stand in panes of time, or by window: they are all that is in its store. Where they stand there is no
+/// part of the state itself.
 pub fn stands_in_panes(kind: &OperatorKind) -> bool {
     match kind {
         OperatorKind::Join(join) => join.scope.is_in_windows() || matches!(join.scope, JoinScope::Within { .. }),
-        OperatorKind::Process(process) => process.window.as_ref().is_some_and(|window| !window.is_by_key()),
+        OperatorKind::Process(process) => process.window.is_some(),
         OperatorKind::Top(top) => top.window.is_some() && !top.local,
         _ => false,
     }

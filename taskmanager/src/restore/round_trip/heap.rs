@@ -58,6 +58,17 @@ async fn windows_of_a_function_that_begin_to_take_late_rows() {
     assert_as_from_files(before, after, 3).await;
 }
 
+/// Rows of windows whose keys give theirs each by itself are in them by key and window, and the windows are others now.
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_of_a_function_that_take_late_rows_and_become_longer() {
+    let firing = FiringSpec { early: None, lateness_ms: 300, late: None, accumulate: true };
+    let of_size = |size_ms| {
+        let window = ProcessWindow::once(WindowSpec::Tumbling { size_ms, offset_ms: 0 }, None);
+        windowed("rows", WHOLE, ProcessWindow { firing: Some(firing), ..window })
+    };
+    assert_as_from_files(of_size(50), of_size(400), 3).await;
+}
+
 /// What is noted of results is in no file of a job whose windows gave one result each, or without those that are replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn windows_that_note_more_of_their_results_or_less() {

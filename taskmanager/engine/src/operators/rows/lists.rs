@@ -88,6 +88,11 @@ impl RowLists {
         idle_keys + self.links.len().saturating_sub(rows) * size_of::<Link>()
     }
 
+    /// Bytes that the links of rows hold, among all.
+    pub(in crate::operators) fn link_bytes(&self) -> usize {
+        self.links.capacity() * size_of::<Link>()
+    }
+
     /// Bytes held.
     pub(in crate::operators) fn memory_bytes(&self) -> usize {
         (self.firsts.capacity() + self.lens.capacity()) * size_of::<u32>() + self.links.capacity() * size_of::<Link>()

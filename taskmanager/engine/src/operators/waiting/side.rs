@@ -178,6 +178,14 @@ impl Side {
         RecordBatch::try_new(Arc::clone(&self.input), columns)
     }
 
+    /// The name of the column that says in which window a row is, where one does.
+    pub(in crate::operators) fn time_name(&self) -> Option<&str> {
+        match &self.windows {
+            Some(WindowSource::Times { time, .. }) => Some(self.input.field(*time).name()),
+            _ => None,
+        }
+    }
+
     /// The place of a column of the key.
     pub(in crate::operators) fn key(&self, at: usize) -> Option<usize> {
         self.keys.get(at).copied()

@@ -316,7 +316,7 @@ impl Contents for Totals {
         self.sums.clear(&self.shape, place, groups);
     }
 
-    fn tidy(&mut self) -> Result<(), EngineError> {
+    fn tidy(&mut self, _place: &mut Place<'_>) -> Result<(), EngineError> {
         Ok(())
     }
 
@@ -368,12 +368,12 @@ impl Contents for Totals {
         self.sums.put(&self.shape, place, groups, &saved)
     }
 
-    fn snapshot(&mut self, place: &mut Place<'_>, checkpoint: CheckpointId) -> Vec<StatePart> {
-        vec![self.sums.snapshot(&self.shape, place, checkpoint)]
+    fn snapshot(&mut self, place: &mut Place<'_>, checkpoint: CheckpointId) -> Result<Vec<StatePart>, EngineError> {
+        Ok(vec![self.sums.snapshot(&self.shape, place, checkpoint)])
     }
 
-    fn background(&mut self, place: &mut Place<'_>) -> bool {
-        self.sums.background(&self.shape, place)
+    fn background(&mut self, place: &mut Place<'_>) -> Result<bool, EngineError> {
+        Ok(self.sums.background(&self.shape, place))
     }
 
     fn abandon(&mut self, checkpoint: CheckpointId) {

@@ -3,6 +3,7 @@
 //! All else is one thing for both: which windows a row is in, triggers and their timers, sessions that become one, late rows, restores.
 //! Must never know when a window fires.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, UInt32Array};
@@ -14,6 +15,7 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::OperatorSpec;
 use levada_common::types::Column;
+use levada_state::cold::ColdMetrics;
 use levada_state::descriptor::{BindError, Binder};
 use levada_state::snapshot::StatePart;
 
@@ -26,7 +28,7 @@ use crate::operators::window::{Series, Split, Window};
 /// Whose windows they are.
 pub(in crate::operators) struct Frame {
     pub(in crate::operators) uid: Uid,
-    clause: String,
+    pub(in crate::operators) clause: String,
     /// What errors of states name: the function, or the trigger.
     pub(in crate::operators) name: String,
     pub(in crate::operators) keys: Vec<Column>,
@@ -80,6 +82,18 @@ impl Entries {
         self.keys = order.iter().map(|at| self.keys[*at]).collect();
         self.windows = order.iter().map(|at| self.windows[*at]).collect();
         self.rows = order.into_iter().map(|at| self.rows[at]).collect();
+    }
+
+    /// Those at these places.
+    pub(super) fn part(&self, places: Range<usize>) -> Self {
+        let within = self.restarts.iter().filter(|(at, _)| places.contains(at));
+        Self {
+            rows: self.rows[places.clone()].to_vec(),
+            keys: self.keys[places.clone()].to_vec(),
+            windows: self.windows[places.clone()].to_vec(),
+            groups: self.groups[places.clone()].to_vec(),
+            restarts: within.map(|(at, before)| (at - places.start, *before)).collect(),
+        }
     }
 
     /// The columns of these rows of a batch.
@@ -153,6 +167,43 @@ pub(in crate::operators) trait Contents: Send {
     /// The task starts.
     fn open(&mut self, context: &OperatorContext) -> Result<(), EngineError>;
 
+    /// Takes out of a snapshot what it says of a store.
+    ///
+    /// Errors: `Restore` where that cannot be read.
+    fn take_stored(&mut self, _restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// The groups that there are have in the store what they had in the snapshot, where it was theirs.
+    fn stand(&mut self, _place: &mut Place<'_>) {}
+
+    /// The next that a store has, or files beside it, and in no group; it is there no longer.
+    ///
+    /// Errors: as `read`.
+    fn next_stored(&mut self) -> Result<Option<Returned<Self::Saved>>, EngineError> {
+        Ok(None)
+    }
+
+    /// Before rows come: gives memory back, if it has to wait for it.
+    fn settle(&mut self, _place: &mut Place<'_>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Whether there is room for more rows. Where there is none, a store is writing: it wakes the task when it is done.
+    fn is_ready(&mut self, _place: &mut Place<'_>) -> Result<bool, EngineError> {
+        Ok(true)
+    }
+
+    /// How many groups may have all they hold in memory at once.
+    fn groups_at_once(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Brings in what only a store has of these groups, which are about to fire.
+    fn bring_in(&mut self, _place: &mut Place<'_>, _groups: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Takes rows into their groups, and does what was answered for each, row by row. What a session gave that begins earlier with a row
     /// is taken back before it.
     fn take_in(
@@ -179,8 +230,8 @@ pub(in crate::operators) trait Contents: Send {
     /// Forgets what these groups have.
     fn clear(&mut self, place: &mut Place<'_>, groups: &[u32]);
 
-    /// After each change: gives memory back.
-    fn tidy(&mut self) -> Result<(), EngineError>;
+    /// After each change, behind `flush`: gives memory back.
+    fn tidy(&mut self, place: &mut Place<'_>) -> Result<(), EngineError>;
 
     /// Rows that wait to go out.
     fn waiting(&self) -> usize;
@@ -206,14 +257,19 @@ pub(in crate::operators) trait Contents: Send {
     fn put_back(&mut self, place: &mut Place<'_>, saved: Self::Saved, groups: &[u32]) -> Result<(), EngineError>;
 
     /// The synchronous part of a snapshot.
-    fn snapshot(&mut self, place: &mut Place<'_>, checkpoint: CheckpointId) -> Vec<StatePart>;
+    fn snapshot(&mut self, place: &mut Place<'_>, checkpoint: CheckpointId) -> Result<Vec<StatePart>, EngineError>;
 
     /// Saves a further piece of it; whether more remains.
-    fn background(&mut self, place: &mut Place<'_>) -> bool;
+    fn background(&mut self, place: &mut Place<'_>) -> Result<bool, EngineError>;
 
     /// The checkpoint will not be.
     fn abandon(&mut self, checkpoint: CheckpointId);
 
-    /// Bytes held, by state.
+    /// Bytes held on the heap, by state.
     fn sizes(&self) -> Vec<(&str, usize)>;
+
+    /// What a store did and has, and bytes held in front of it.
+    fn before_store(&self) -> Option<(ColdMetrics, usize)> {
+        None
+    }
 }

@@ -18,6 +18,11 @@ const TIMERS_MAX: usize = 1024;
 /// Most windows that a trigger gets at once.
 const WINDOWS_MAX: usize = 256;
 
+/// Those of these groups of which it was answered that they fire.
+fn that_fire(groups: &[u32], answers: &[TriggerResult]) -> Vec<u32> {
+    groups.iter().zip(answers).filter(|(_, answer)| answer.fires()).map(|(group, _)| *group).collect()
+}
+
 impl<C: Contents> GroupWindows<C> {
     /// Takes the groups whose time has come.
     pub(super) fn collect_due(&mut self) {
@@ -67,7 +72,8 @@ impl<C: Contents> GroupWindows<C> {
         let Self { contents, trigger: Some(trigger), groups, running: Some(running), .. } = self else { return Ok(()) };
         let (frame, inner) = (contents.frame(), &mut running.inner);
         let mut times_ms = Vec::new();
-        inner.take_due_until(kind, until, TIMERS_MAX, &mut times_ms).map_err(of_function)?;
+        let at_once = TIMERS_MAX.min(contents.groups_at_once());
+        inner.take_due_until(kind, until, at_once, &mut times_ms).map_err(of_function)?;
         let mut found = Vec::with_capacity(times_ms.len());
         groups.find(&inner.ids, &inner.windows, &mut found);
         if by_clock {
@@ -95,6 +101,7 @@ impl<C: Contents> GroupWindows<C> {
         let mut answers = vec![TriggerResult::Continue; found.len()];
         guarded(|| trigger.work.on_timers(timers, inner, &mut answers)).map_err(failed)?;
         let (contents, mut place) = self.contents();
+        contents.bring_in(&mut place, &that_fire(&found, &answers))?;
         for ((group, window), answer) in found.into_iter().zip(windows).zip(answers) {
             contents.answer(&mut place, group, window, answer)?;
         }
@@ -105,7 +112,8 @@ impl<C: Contents> GroupWindows<C> {
     fn end_windows(&mut self, timer: Option<i64>) -> Result<(), EngineError> {
         let (mut ended, mut gone) = (Vec::new(), Vec::new());
         let is_before = |(due, _): &(i64, u32)| timer.is_none_or(|timer| *due < timer);
-        while ended.len() + gone.len() < 2 * WINDOWS_MAX
+        let at_once = WINDOWS_MAX.min(self.contents.groups_at_once());
+        while ended.len() + gone.len() < 2 * at_once
             && let Some((due, group)) = self.due.front().copied().filter(is_before)
         {
             self.due.pop_front();
@@ -119,6 +127,7 @@ impl<C: Contents> GroupWindows<C> {
         }
         let answers = self.answers_at_end(&ended)?;
         let (contents, mut place) = self.contents();
+        contents.bring_in(&mut place, &that_fire(&ended, &answers))?;
         for (group, answer) in ended.iter().zip(answers) {
             let window = place.groups.get(*group).window;
             contents.answer(&mut place, *group, window, answer)?;

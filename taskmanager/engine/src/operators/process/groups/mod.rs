@@ -2,9 +2,9 @@
 //! that take late rows in. What they have are rows for a function, or accumulators (`Contents`).
 //!
 //! It is kept by key and window. What each key's windows are, and what a trigger keeps of them, are keyed states: snapshots, restores
-//! and timers are those of keyed functions. Without a trigger a window gives what it has when it is over, and after each batch that
-//! brings late rows. Windows go by event time, or by processing time, by which no row is late. Must never know what trigger and contents
-//! do.
+//! and timers are those of keyed functions. They are on the heap, whatever is behind the contents, which may leave memory. Without a
+//! trigger a window gives what it has when it is over, and after each batch that brings late rows. Windows go by event time, or by
+//! processing time, by which no row is late. Must never know what trigger and contents do.
 
 mod arriving;
 mod contents;
@@ -170,7 +170,7 @@ impl<C: Contents> GroupWindows<C> {
             let noted = windows.set(&mut inner.keyed, (window.start, window.end));
             noted.map_err(|source| failed(source.into()))?;
         }
-        contents.tidy()?;
+        contents.tidy(&mut Place { groups, inner })?;
         inner.end_batch().map_err(failed)?;
         self.count()
     }
@@ -185,6 +185,11 @@ impl<C: Contents> GroupWindows<C> {
         let beside_keyed: usize = running.inner.sizes_beside_keyed().map(|(_, bytes)| bytes).sum();
         let keyed = running.inner.memory_bytes() - beside_keyed;
         let total = sizes.iter().map(|(_, bytes)| bytes).sum::<usize>() + keyed;
+        let before_store = contents.before_store();
+        if let Some((store, _)) = before_store {
+            metrics.set_store(store);
+        }
+        let total = total + before_store.map_or(0, |(_, bytes)| bytes);
         metrics.state_bytes.store(total as u64, Ordering::Relaxed);
         charge(&contents.frame().uid, &mut running.share, &sizes, contents.remedy())
     }
@@ -221,6 +226,11 @@ impl<C: Contents> Operator for GroupWindows<C> {
         self.running = Some(Running { context: context.clone(), share, inner, windows });
         self.restore(restored)?;
         self.end_batch()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, EngineError> {
+        let (contents, mut place) = self.contents();
+        contents.is_ready(&mut place)
     }
 
     fn process(&mut self, input: usize, batch: RecordBatch) -> Result<(), EngineError> {
@@ -295,7 +305,7 @@ impl<C: Contents> Operator for GroupWindows<C> {
         let failed = self.failed();
         let mut parts = self.inner().snapshot(checkpoint, finished).map_err(failed)?;
         let (contents, mut place) = self.contents();
-        parts.extend(contents.snapshot(&mut place, checkpoint));
+        parts.extend(contents.snapshot(&mut place, checkpoint)?);
         parts.extend(self.clock.parts(&self.contents.frame().uid));
         Ok(parts)
     }
@@ -304,7 +314,7 @@ impl<C: Contents> Operator for GroupWindows<C> {
         let failed = self.failed();
         let remains = self.inner().background().map_err(failed)?;
         let (contents, mut place) = self.contents();
-        Ok(contents.background(&mut place) | remains)
+        Ok(contents.background(&mut place)? | remains)
     }
 
     fn finish(&mut self) -> Result<(), EngineError> {

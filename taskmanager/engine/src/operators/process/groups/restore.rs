@@ -1,7 +1,7 @@
 //! What a snapshot had, back into groups: windows first, then what each has.
 
 use levada_common::plan::ProcessSpec;
-use levada_common::planned_state::{ROW_NUMBERS, SESSION_BOUNDS};
+use levada_common::planned_state::{PLACED_BY, ROW_NUMBERS, SESSION_BOUNDS};
 use levada_common::time::Watermark;
 
 use super::contents::{Belongs, Contents, Returned};
@@ -19,6 +19,7 @@ impl<C: Contents> GroupWindows<C> {
     /// Errors: `Restore` for a state that it does not have, or has otherwise, and for rows of no session.
     pub(super) fn restore(&mut self, mut restored: Vec<RestoredState>) -> Result<(), EngineError> {
         let (uid, failed) = (self.contents.frame().uid.clone(), self.failed());
+        self.contents.take_stored(&mut restored)?;
         let Some(Running { context, inner, .. }) = &mut self.running else { return Ok(()) };
         self.clock.restore(&uid, context, &mut restored)?;
         match self.clock.now() {
@@ -26,8 +27,8 @@ impl<C: Contents> GroupWindows<C> {
             Some(now) => inner.set_processing_time(now),
         }
         let key_groups = context.key_groups;
-        // What a window had that gave its rows once: how rows of a store were numbered, and where sessions were.
-        let of_store = |state: &RestoredState| [ROW_NUMBERS, SESSION_BOUNDS].contains(&state.name.as_str());
+        // What a store's rows were numbered and placed by, and where the sessions were of a window that gave its rows once.
+        let of_store = |state: &RestoredState| [ROW_NUMBERS, PLACED_BY, SESSION_BOUNDS].contains(&state.name.as_str());
         let restored = restored.into_iter().filter(|state| !of_store(state));
         let (own, others): (Vec<_>, Vec<_>) = restored.partition(|state| self.contents.has_state(&state.name));
         let own = self.contents.read(own, key_groups)?;
@@ -40,7 +41,12 @@ impl<C: Contents> GroupWindows<C> {
         });
         windows.map_err(|source| failed(source.into()))?;
         self.restore_windows(&found);
+        let (contents, mut place) = self.contents();
+        contents.stand(&mut place);
         own.into_iter().try_for_each(|returned| self.take_back(returned))?;
+        while let Some(returned) = self.contents.next_stored()? {
+            self.take_back(returned)?;
+        }
         // `is_late` says no by processing time.
         let given: Vec<u32> = (0..self.groups.numbers() as u32)
             .filter(|group| self.groups.has(*group) && self.is_late(self.groups.get(*group).window))
@@ -85,7 +91,8 @@ impl<C: Contents> GroupWindows<C> {
             return Err(EngineError::Restore { uid: self.contents.frame().uid.clone(), state, reason });
         }
         let (contents, mut place) = self.contents();
-        contents.put_back(&mut place, saved, &groups)
+        contents.put_back(&mut place, saved, &groups)?;
+        contents.settle(&mut place)
     }
 
     /// The sessions of keys that were these when they began. Of a job without a trigger nothing says what they were: they are them.

@@ -123,7 +123,24 @@ impl KeyedRowStore {
             self.warming = None;
             rows.forget_entries(key);
         }
-        self.drop_key(rows, key);
+        if !rows.has_unsent(key) {
+            self.drop_key(rows, key);
+        }
         false
+    }
+
+    /// Lets go what the store has of these keys, where memory is short.
+    ///
+    /// Contract: no row is on its way out.
+    pub(in crate::operators) fn let_go(&mut self, rows: &mut impl ByKey, keys: &[u32]) {
+        if self.behind.write_back.phase() != Phase::Idle || !self.is_short(rows) {
+            return;
+        }
+        for key in keys {
+            if !self.dirty.get(*key) && rows.has_entries(*key) {
+                self.is_whole = false;
+                rows.forget_entries(*key);
+            }
+        }
     }
 }

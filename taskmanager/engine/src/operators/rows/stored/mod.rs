@@ -71,6 +71,11 @@ pub(in crate::operators) trait ByKey {
     /// Takes all entries of a key out of memory; the store has them.
     fn forget_entries(&mut self, key: u32);
 
+    /// Whether a key has entries that the store does not have, which stay where the others go.
+    fn has_unsent(&self, _key: u32) -> bool {
+        false
+    }
+
     /// Everything that was sent is written: forgets entries that are gone and stood for that only.
     fn forget_written(&mut self) {}
 

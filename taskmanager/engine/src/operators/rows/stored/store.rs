@@ -10,7 +10,7 @@ use levada_common::ids::{CheckpointId, Uid};
 use levada_common::keys::KeyGroupRange;
 use levada_common::state_schema::StateSchema;
 use levada_state::bits::Bits;
-use levada_state::cold::{ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStores, Phase};
+use levada_state::cold::{ColdError, ColdExpiry, ColdMetrics, ColdStateId, ColdStores, Phase, Scan, Scope, Within};
 use levada_state::key_index::ABSENT;
 use levada_state::snapshot::StateMeta;
 
@@ -124,6 +124,40 @@ impl KeyedRowStore {
         Ok(StoredRows::new(state, meta.clone(), schema, places))
     }
 
+    /// Opens the state of a heap whose keys are of windows, with what was restored in it. Which keys the store has something of is known
+    /// without it: nothing is looked for.
+    pub(in crate::operators) fn open_known_rows(
+        &mut self,
+        meta: &StateMeta,
+        places: EntryPlaces,
+    ) -> Result<StoredRows, EngineError> {
+        let state = self.behind.open_state(&meta.name, &stored_schema(&meta.schema))?;
+        let schema = self.columns(state);
+        Ok(StoredRows::new(state, meta.clone(), schema, places))
+    }
+
+    /// Begins to visit all that the store has of a state.
+    pub(in crate::operators) fn visit_state(&mut self, state: ColdStateId) -> Result<Scan, EngineError> {
+        self.behind.scan(state, Scope { groups: self.key_groups, within: Within::Any })
+    }
+
+    /// Of how many keys about that have left memory all may come in at once; of one at least.
+    pub(in crate::operators) fn keys_at_once(&self) -> usize {
+        (self.behind.write_back.share_bytes() / LOADED_PART / self.key_bytes.max(1)).max(1)
+    }
+
+    /// Brings in what the store has of these keys, whose numbers are `ids`, each once.
+    pub(in crate::operators) fn load_known(
+        &mut self,
+        rows: &mut impl ByKey,
+        keys: &[ArrayRef],
+        ids: &[u32],
+    ) -> Result<(), EngineError> {
+        let bytes = self.load_entries(rows, keys, ids)?;
+        self.note_bytes(bytes, ids.len());
+        Ok(())
+    }
+
     /// Brings in the rows of these keys that only the store has. Answers how many of the first of them have their rows in memory now:
     /// all, or where that would take too much some, at least one.
     pub(in crate::operators) fn load(
@@ -170,26 +204,37 @@ impl KeyedRowStore {
             return Ok(0);
         }
         let keys = self.some(columns, firsts)?;
+        let bytes = self.load_entries(rows, &keys, &distinct)?;
+        let keys = distinct.len();
+        distinct.retain(|key| !rows.has_entries(*key));
+        self.note_bytes(bytes, keys - distinct.len());
+        // A key of which nothing was found is nothing that could leave memory.
+        self.note_emptied(distinct);
+        Ok(bytes)
+    }
+
+    /// Brings in the entries of these keys, whose numbers are `ids`, each once. Answers how many bytes came in.
+    fn load_entries(&mut self, rows: &mut impl ByKey, keys: &[ArrayRef], ids: &[u32]) -> Result<usize, EngineError> {
         let mut bytes = 0;
         for at in 0..rows.states() {
-            let (state, addresses) = (rows.state(at).0, rows.addresses(at, &keys, distinct.len()));
+            let (state, addresses) = (rows.state(at).0, rows.addresses(at, keys, ids.len()));
             let loaded = self.behind.load(state, &addresses)?;
             if loaded.positions.is_empty() {
                 continue;
             }
             bytes += loaded.rows.get_array_memory_size();
-            if rows.take_found(at, Found { keys: &keys, ids: &distinct, loaded: &loaded })? {
-                distinct.iter().for_each(|key| self.dirty.set_one(*key));
+            if rows.take_found(at, Found { keys, ids, loaded: &loaded })? {
+                ids.iter().for_each(|key| self.dirty.set_one(*key));
             }
         }
-        let keys = distinct.len();
-        distinct.retain(|key| !rows.has_entries(*key));
-        if let Some(bytes) = bytes.checked_div(keys - distinct.len()) {
+        Ok(bytes)
+    }
+
+    /// So many keys with entries took so many bytes.
+    fn note_bytes(&mut self, bytes: usize, keys: usize) {
+        if let Some(bytes) = bytes.checked_div(keys) {
             self.key_bytes = (3 * self.key_bytes + bytes) / 4;
         }
-        // A key of which nothing was found is nothing that could leave memory.
-        self.note_emptied(distinct);
-        Ok(bytes)
     }
 
     fn some(&self, columns: &[ArrayRef], rows: Vec<u32>) -> Result<Vec<ArrayRef>, EngineError> {
@@ -201,6 +246,11 @@ impl KeyedRowStore {
     pub(in crate::operators) fn note_used(&mut self, keys: &[u32], len: usize) {
         self.live.set_all(keys, len);
         self.used.set_all(keys, len);
+    }
+
+    /// Something of these keys is in memory; `len` keys were made so far.
+    pub(in crate::operators) fn note_live(&mut self, keys: &[u32], len: usize) {
+        self.live.set_all(keys, len);
     }
 
     /// Something of these keys changes, or may.

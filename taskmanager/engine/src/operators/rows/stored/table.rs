@@ -180,7 +180,7 @@ impl StoredRows {
     }
 
     /// Where the rows of keys are, which have these columns in memory.
-    pub(super) fn addresses(&self, keys: &[ArrayRef], rows: usize) -> Addresses {
+    pub(in crate::operators) fn addresses(&self, keys: &[ArrayRef], rows: usize) -> Addresses {
         let (keys, window) = keys.split_at(self.places.keys.len());
         let namespace = match window {
             [start, end] => Some(namespace_column(Arc::clone(start), Arc::clone(end))),
@@ -190,7 +190,7 @@ impl StoredRows {
     }
 
     /// Begins a generation of what has changed, behind what is being sent.
-    pub(super) fn freeze(&mut self, heap: &RowHeap, marks: Option<&Marks>) -> Result<(), ArrowError> {
+    pub(in crate::operators) fn freeze(&mut self, heap: &RowHeap, marks: Option<&Marks>) -> Result<(), ArrowError> {
         self.collect(heap)?;
         self.sending.extend(self.deletes.drain(..).map(Piece::Gone));
         let changed = std::mem::take(&mut self.changed);
@@ -202,7 +202,7 @@ impl StoredRows {
     }
 
     /// Takes the next of what is being sent.
-    pub(super) fn next_change(&mut self) -> Result<Option<(usize, Change)>, ArrowError> {
+    pub(in crate::operators) fn next_change(&mut self) -> Result<Option<(usize, Change)>, ArrowError> {
         let Some(piece) = self.sending.pop_front() else { return Ok(None) };
         Ok(Some(match piece {
             Piece::Gone(addresses) => (addresses.rows, Change { deletes: Some(addresses), upserts: None }),
@@ -214,7 +214,7 @@ impl StoredRows {
     }
 
     /// Whether everything was sent.
-    pub(super) fn is_sent(&self) -> bool {
+    pub(in crate::operators) fn is_sent(&self) -> bool {
         self.sending.is_empty()
     }
 
@@ -243,7 +243,7 @@ impl StoredRows {
     }
 
     /// What was found below these keys, whose numbers are `ids`.
-    pub(super) fn taken(&mut self, keys: &[ArrayRef], ids: &[u32], loaded: &Loaded) -> Result<Taken, ArrowError> {
+    pub(in crate::operators) fn taken(&mut self, keys: &[ArrayRef], ids: &[u32], loaded: &Loaded) -> Result<Taken, ArrowError> {
         let (mut positions, mut found) = (loaded.positions.clone(), loaded.rows.columns().to_vec());
         if let Some(first) = self.begins_at {
             let numbers = found[0].as_primitive::<Int64Type>();
@@ -274,13 +274,45 @@ impl StoredRows {
     }
 
     /// The key's columns of entries.
-    pub(super) fn key_columns(&self, entries: &RecordBatch) -> Vec<ArrayRef> {
+    pub(in crate::operators) fn key_columns(&self, entries: &RecordBatch) -> Vec<ArrayRef> {
         entries.columns()[..self.places.keys.len()].to_vec()
     }
 
     /// Whether the store has to hear of rows that went.
-    pub(super) fn has_gone(&self) -> bool {
+    pub(in crate::operators) fn has_gone(&self) -> bool {
         !self.gone.is_empty() || !self.deletes.is_empty()
+    }
+
+    /// Whether there are rows that the store has otherwise, or not at all.
+    pub(in crate::operators) fn has_changed(&self) -> bool {
+        self.changed.rows().next().is_some()
+    }
+
+    /// Whether the store has a row, or will have it once everything is written.
+    #[inline]
+    pub(in crate::operators) fn is_stored(&self, row: u32) -> bool {
+        self.stored.get(row)
+    }
+
+    /// Everything that the store has of these keys is gone.
+    pub(in crate::operators) fn all_went(&mut self, keys: &[ArrayRef], rows: usize) {
+        let addresses = self.addresses(keys, rows);
+        self.deletes.push(addresses);
+    }
+
+    /// The number that the next new row has.
+    pub(in crate::operators) fn next_number(&self) -> i64 {
+        self.next
+    }
+
+    /// New rows have numbers from this one on, or greater ones.
+    pub(in crate::operators) fn number_from(&mut self, number: i64) {
+        self.next = self.next.max(number);
+    }
+
+    /// Its state, as a store knows it.
+    pub(in crate::operators) fn state(&self) -> (ColdStateId, &StateMeta) {
+        (self.state, &self.meta)
     }
 
     /// Bytes held.

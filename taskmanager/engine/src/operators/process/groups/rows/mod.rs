@@ -3,16 +3,20 @@
 mod evict;
 mod firing;
 mod held;
+mod placing;
+mod stored;
+mod taking;
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, TimestampMillisecondArray};
-use arrow::datatypes::TimestampMillisecondType;
+use arrow::array::ArrayRef;
 use arrow::record_batch::RecordBatch;
 use levada_common::function::FunctionDeclaration;
 use levada_common::ids::CheckpointId;
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::{JoinSide, OperatorSpec, ProcessSpec, ProcessWindow, SideOutput, WindowSpec};
+use levada_common::planned_state::ROW_NUMBERS;
+use levada_state::cold::ColdMetrics;
 use levada_state::descriptor::{BindError, Binder};
 use levada_state::snapshot::StatePart;
 
@@ -22,15 +26,19 @@ use crate::error::EngineError;
 use crate::function::{FunctionContext, FunctionError, Functions, Output, TriggerResult, WindowWork};
 use crate::operator::{Operator, OperatorContext, RestoredState};
 use crate::operators::aggregate::SessionSource;
+use crate::operators::event_time::number_part;
 use crate::operators::late::LateRows;
 use crate::operators::process::failed;
 use crate::operators::process::guard::guarded;
 use crate::operators::process::window::Shape;
+use crate::operators::rows::StoredRows;
 use crate::operators::waiting::{self, RestoredRows};
-use crate::operators::window::{Split, Window, WindowClock, namespace_column};
+use crate::operators::window::{Split, Window, WindowClock, placed_part};
 use evict::Evictor;
 use firing::{Firing, Given};
 use held::Held;
+use placing::placed_by;
+use stored::Behind;
 
 /// The operator of such a function, not yet opened.
 ///
@@ -78,6 +86,9 @@ pub(in super::super) fn build(
     };
     let contents = FunctionRows {
         held: inputs.iter().map(|_| Held::default()).collect(),
+        placed_by: placed_by(window, &shape),
+        is_session: !sessions.is_empty(),
+        behind: None,
         firing: Firing::new(inputs.len()),
         frame,
         shape,
@@ -103,6 +114,11 @@ struct FunctionRows {
     held: Vec<Held>,
     firing: Firing,
     given: Given,
+    /// By what rows are in their windows.
+    placed_by: String,
+    is_session: bool,
+    /// What is behind the rows, where something is.
+    behind: Option<Behind>,
     running: Option<Running>,
 }
 
@@ -117,25 +133,9 @@ impl FunctionRows {
         failed(&self.shape.uid, &self.shape.function)
     }
 
-    /// Keeps the rows, and answers their numbers; there are so many groups.
-    fn keep(&mut self, groups: usize, arrival: &Arrival, entries: &Entries) -> Result<Vec<u32>, EngineError> {
-        let mut columns = entries.columns(&arrival.kept).map_err(|source| self.shape.kernel(source))?;
-        if self.shape.series.is_some() {
-            columns.push(window_column(&entries.windows));
-        }
-        let mut numbers = Vec::with_capacity(entries.rows.len());
-        let kept = self.held[arrival.input].push(&columns, groups, &mut numbers);
-        kept.map_err(|source| self.shape.kernel(source))?;
-        Ok(numbers)
-    }
-
-    /// The window of each row, where it is in one.
-    fn windows_of(&self, input: usize, batch: &RecordBatch) -> Result<Vec<Window>, EngineError> {
-        let mut windows = vec![Window::WHOLE; batch.num_rows()];
-        for (window, split) in self.split(input, batch, None)? {
-            split.numbers(batch.num_rows()).into_iter().for_each(|row| windows[row as usize] = window);
-        }
-        Ok(windows)
+    /// Gives memory back that rows held which are gone.
+    fn tidy_rows(&mut self) -> Result<(), EngineError> {
+        self.held.iter_mut().try_for_each(Held::tidy).map_err(|source| self.shape.kernel(source))
     }
 }
 
@@ -182,7 +182,7 @@ impl Contents for FunctionRows {
         let out = Output::new(&self.shape.own_output, context.batch_rows_max);
         let out = out.with_sides(&self.shape.declaration.sides, &self.shape.read);
         self.running = Some(Running { rows_max: context.batch_rows_max, out });
-        Ok(())
+        self.stand_before_store(context)
     }
 
     fn take_in(
@@ -192,18 +192,7 @@ impl Contents for FunctionRows {
         entries: &Entries,
         answers: &[TriggerResult],
     ) -> Result<(), EngineError> {
-        let (input, numbers) = (arrival.input, self.keep(place.groups.numbers(), arrival, entries)?);
-        for (at, (group, number)) in entries.groups.iter().zip(numbers).enumerate() {
-            // Which of its rows stay is known when the evictor was asked.
-            if self.evictor.is_some() && self.firing.has(*group) {
-                self.flush(place)?;
-            }
-            self.held[input].append(*group, number);
-            if answers[at] != TriggerResult::Continue {
-                self.answer(place, *group, entries.windows[at], answers[at])?;
-            }
-        }
-        Ok(())
+        self.take_all(place, arrival, entries, answers)
     }
 
     fn answer(&mut self, place: &mut Place<'_>, group: u32, window: Window, answer: TriggerResult) -> Result<(), EngineError> {
@@ -211,13 +200,15 @@ impl Contents for FunctionRows {
             self.flush(place)?;
         }
         if answer.fires() {
+            self.bring_in_away(place, &[group])?;
+            self.note_fired(place, group);
             self.firing.push(group, place.groups.get(group).key, window, &self.held);
         }
         if answer.purges() {
             if self.evictor.is_some() {
                 self.flush(place)?;
             }
-            self.held.iter_mut().for_each(|held| held.clear(group));
+            self.clear(place, &[group]);
         }
         let rows_max = self.running.as_ref().map_or(1, |running| running.rows_max);
         if self.firing.is_full(rows_max) { self.flush(place) } else { Ok(()) }
@@ -230,7 +221,10 @@ impl Contents for FunctionRows {
         firing.flush(shape, held, (work.as_mut(), evictor), (&*place.inner, &mut running.out, given), &failed)
     }
 
-    fn merge(&mut self, _place: &mut Place<'_>, into: u32, from: u32) -> Result<(), EngineError> {
+    fn merge(&mut self, place: &mut Place<'_>, into: u32, from: u32) -> Result<(), EngineError> {
+        if self.behind.is_some() {
+            return self.merge_stored(place, into, from);
+        }
         self.held.iter_mut().for_each(|held| held.merge(into, from));
         Ok(())
     }
@@ -239,14 +233,19 @@ impl Contents for FunctionRows {
         Ok(())
     }
 
-    fn clear(&mut self, _place: &mut Place<'_>, groups: &[u32]) {
+    fn clear(&mut self, place: &mut Place<'_>, groups: &[u32]) {
+        self.clear_away(place, groups);
         for group in groups {
             self.held.iter_mut().for_each(|held| held.clear(*group));
         }
     }
 
-    fn tidy(&mut self) -> Result<(), EngineError> {
-        self.held.iter_mut().try_for_each(Held::tidy).map_err(|source| self.shape.kernel(source))
+    fn tidy(&mut self, place: &mut Place<'_>) -> Result<(), EngineError> {
+        self.tidy_rows()?;
+        match self.before(place.groups.numbers()) {
+            Some((store, mut rows)) => store.make_room(&mut rows),
+            None => Ok(()),
+        }
     }
 
     fn waiting(&self) -> usize {
@@ -274,24 +273,14 @@ impl Contents for FunctionRows {
     }
 
     fn read(&self, restored: Vec<RestoredState>, key_groups: KeyGroupRange) -> Result<Vec<Returned<RestoredRows>>, EngineError> {
-        let mut returned = Vec::new();
-        for rows in waiting::read(&self.shape.uid, &self.shape.sides, key_groups, restored)? {
-            let (side, batch) = (&self.shape.sides[rows.side], &rows.batch);
-            let belongs = match (side.time, &rows.windows) {
-                (Some(time), _) => {
-                    let times = crate::operators::window::times(batch.column(time));
-                    Belongs::At(times.map_err(|reason| self.shape.invariant(reason))?.to_vec())
-                }
-                (None, Some(windows)) => Belongs::In(windows_in(windows)),
-                (None, None) => Belongs::In(self.windows_of(rows.side, batch)?),
-            };
-            let (keys, state) = (side.keys(batch.columns()), side.state.name.clone());
-            returned.push(Returned { keys, rows: batch.num_rows(), belongs, state, saved: rows });
-        }
-        Ok(returned)
+        let read = waiting::read(&self.shape.uid, &self.shape.sides, key_groups, restored)?;
+        read.into_iter().map(|rows| self.returned(rows)).collect()
     }
 
     fn put_back(&mut self, place: &mut Place<'_>, saved: RestoredRows, groups: &[u32]) -> Result<(), EngineError> {
+        if self.behind.is_some() {
+            return self.put_stored(place, saved, groups);
+        }
         let RestoredRows { side: input, batch, windows, .. } = saved;
         let columns: Vec<ArrayRef> = batch.columns().iter().cloned().chain(windows).collect();
         let mut numbers = Vec::with_capacity(groups.len());
@@ -301,40 +290,82 @@ impl Contents for FunctionRows {
         Ok(())
     }
 
-    fn snapshot(&mut self, _place: &mut Place<'_>, checkpoint: CheckpointId) -> Vec<StatePart> {
+    fn snapshot(&mut self, place: &mut Place<'_>, checkpoint: CheckpointId) -> Result<Vec<StatePart>, EngineError> {
+        if let Some((store, mut rows)) = self.before(place.groups.numbers()) {
+            let mut parts = store.snapshot(&mut rows, checkpoint)?;
+            let next = self.held.iter().filter_map(|held| held.stored.as_ref()).map(StoredRows::next_number).max();
+            parts.extend(number_part(&self.shape.uid, ROW_NUMBERS, next.unwrap_or_default()));
+            parts.extend(placed_part(&self.shape.uid, self.placed_by.clone()));
+            return Ok(parts);
+        }
         let sides = self.held.iter_mut().zip(&self.shape.sides);
         let part = |(held, side): (&mut Held, &waiting::Side)| {
             let reader = held.saving.begin(checkpoint, &held.heap, None, &side.pieces, &side.saved);
             held.saving.advance();
             StatePart { meta: side.state.clone(), contents: reader.into() }
         };
-        sides.map(part).collect()
+        Ok(sides.map(part).collect())
     }
 
-    fn background(&mut self, _place: &mut Place<'_>) -> bool {
-        self.held.iter_mut().fold(false, |remains, held| held.saving.advance() | remains)
+    fn background(&mut self, place: &mut Place<'_>) -> Result<bool, EngineError> {
+        match self.before(place.groups.numbers()) {
+            Some((store, mut rows)) => store.background(&mut rows),
+            None => Ok(self.held.iter_mut().fold(false, |remains, held| held.saving.advance() | remains)),
+        }
     }
 
     fn abandon(&mut self, checkpoint: CheckpointId) {
+        if let Some(Behind { store, .. }) = &mut self.behind {
+            return store.abandon(checkpoint);
+        }
         self.held.iter_mut().for_each(|held| held.saving.abandon(checkpoint));
     }
 
     fn sizes(&self) -> Vec<(&str, usize)> {
         let sides = self.shape.sides.iter().zip(&self.held);
-        sides.map(|(side, held)| (side.state.name.as_str(), held.memory_bytes())).collect()
+        let bytes = |held: &Held| if self.behind.is_some() { held.group_bytes() } else { held.memory_bytes() };
+        sides.map(|(side, held)| (side.state.name.as_str(), bytes(held))).collect()
     }
-}
 
-/// The windows of rows, as they are kept.
-fn window_column(windows: &[Window]) -> ArrayRef {
-    let times = |time: fn(&Window) -> i64| -> ArrayRef {
-        Arc::new(TimestampMillisecondArray::from_iter_values(windows.iter().map(time)))
-    };
-    namespace_column(times(|window| window.start), times(|window| window.end))
-}
+    fn before_store(&self) -> Option<(ColdMetrics, usize)> {
+        let Behind { store, .. } = self.behind.as_ref()?;
+        let bytes: usize = self.held.iter().map(|held| held.row_bytes().bytes).sum();
+        Some((store.metrics(), bytes + store.memory_bytes()))
+    }
 
-/// A column of windows.
-fn windows_in(column: &ArrayRef) -> Vec<Window> {
-    let times = |at: usize| column.as_struct().column(at).as_primitive::<TimestampMillisecondType>().values().clone();
-    times(0).iter().zip(times(1).iter()).map(|(start, end)| Window { start: *start, end: *end }).collect()
+    fn take_stored(&mut self, restored: &mut Vec<RestoredState>) -> Result<(), EngineError> {
+        self.begin_placing(restored)
+    }
+
+    fn stand(&mut self, place: &mut Place<'_>) {
+        self.are_away((0..place.groups.numbers() as u32).filter(|group| place.groups.has(*group)));
+    }
+
+    fn next_stored(&mut self) -> Result<Option<Returned<RestoredRows>>, EngineError> {
+        let rows = self.next_unplaced()?;
+        rows.map(|rows| self.returned(rows)).transpose()
+    }
+
+    fn settle(&mut self, place: &mut Place<'_>) -> Result<(), EngineError> {
+        self.tidy_rows()?;
+        match self.before(place.groups.numbers()) {
+            Some((store, mut rows)) => store.settle(&mut rows),
+            None => Ok(()),
+        }
+    }
+
+    fn is_ready(&mut self, place: &mut Place<'_>) -> Result<bool, EngineError> {
+        match self.before(place.groups.numbers()) {
+            Some((store, rows)) => store.is_ready(&rows),
+            None => Ok(true),
+        }
+    }
+
+    fn groups_at_once(&self) -> usize {
+        self.behind.as_ref().map_or(usize::MAX, |behind| behind.store.keys_at_once())
+    }
+
+    fn bring_in(&mut self, place: &mut Place<'_>, groups: &[u32]) -> Result<(), EngineError> {
+        self.bring_in_away(place, groups)
+    }
 }

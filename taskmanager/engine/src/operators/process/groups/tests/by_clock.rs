@@ -1,12 +1,14 @@
 //! The same by processing time: rows are in the windows that are open when they come, none is late, and clocks of other machines may be
 //! behind.
 
+use std::ops::Range;
+
 use levada_common::plan::{FiringSpec, SessionGap, Trigger, WindowSpec};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::model::{Model, Row, Setup};
-use super::{check, found, harness, push, some_setup};
+use super::{OnHeap, Standing, assert_nothing_left, check, found, harness, in_any_order, push, some_setup};
 use crate::harness::HarnessRun;
 
 /// What the operator looks at its windows by: each that is over when such a moment has come was given.
@@ -61,14 +63,21 @@ fn some_setup_by_clock(rng: &mut StdRng) -> Setup {
 
 #[test]
 fn windows_of_processing_time_give_their_rows_as_the_model_says() {
+    let (given, restores, behind) = check_windows_by_clock(0..200, &mut OnHeap);
+    assert!(given > 2_000 && restores > 300 && behind > 100, "the run is empty: {given}, {restores}, {behind}");
+}
+
+/// Answers how much was given, how often all was restored, and how often clocks were behind.
+pub(super) fn check_windows_by_clock(seeds: Range<u64>, standing: &mut impl Standing) -> (usize, usize, usize) {
     let (mut given, mut restores, mut behind) = (0, 0, 0);
-    for seed in 0..200 {
+    for seed in seeds {
         let mut rng = StdRng::seed_from_u64(seed);
         let setup = some_setup_by_clock(&mut rng);
         let harness = harness(&setup);
         let mut model = Model::new(setup.clone());
+        model.in_any_order = !standing.keeps_order();
         let mut width = rng.random_range(1..4);
-        let mut run = harness.clone().parallelism(width).start().unwrap();
+        let mut run = standing.stand(harness.clone().parallelism(width)).start().unwrap();
         let (mut shown, mut id) = (Shown { now: 0, since: 0, reached: 0 }, 0);
         let tell = |run: &mut HarnessRun, model: &mut Model, shown: Shown| {
             run.processing_time(shown.now).unwrap();
@@ -116,7 +125,8 @@ fn windows_of_processing_time_give_their_rows_as_the_model_says() {
                     let row = Row { key: 1, time: 0, id: 1_000_000, say: 3, gap: 5 };
                     push(&mut run, &setup, 0, &[row, Row { key: 2, ..row }]);
                     width = rng.random_range(1..4);
-                    run = harness.clone().parallelism(width).restore(&snapshot).unwrap();
+                    standing.look_back(&run);
+                    run = standing.stand(harness.clone().parallelism(width)).restore(&snapshot).unwrap();
                     let reached = last.seen();
                     let now = reached + rng.random_range(-200..100);
                     shown = Shown { now, since: now, reached };
@@ -129,8 +139,11 @@ fn windows_of_processing_time_give_their_rows_as_the_model_says() {
                     shown.now = shown.at(moment);
                     tell(&mut run, &mut model, shown);
                     before.extend(found(&mut run, &setup).0);
-                    before.sort();
                     let mut expected = std::mem::take(&mut model.given);
+                    if model.in_any_order {
+                        before.iter_mut().chain(&mut expected).for_each(in_any_order);
+                    }
+                    before.sort();
                     expected.sort();
                     assert_eq!(before, expected, "seed {seed}, step {step}: {setup:?}");
                 }
@@ -139,8 +152,10 @@ fn windows_of_processing_time_give_their_rows_as_the_model_says() {
         run.finish().unwrap();
         model.finish();
         given += check(&mut run, &mut model, &format!("seed {seed}, end"));
+        assert_nothing_left(&mut run, &format!("seed {seed}"));
+        standing.look_back(&run);
     }
-    assert!(given > 2_000 && restores > 300 && behind > 100, "the run is empty: {given}, {restores}, {behind}");
+    (given, restores, behind)
 }
 
 /// Sessions that are over go out when the tenth of a second in which they end is over, and the operator asks to be told of that.

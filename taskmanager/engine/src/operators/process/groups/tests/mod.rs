@@ -4,12 +4,14 @@
 mod by_clock;
 mod cases;
 pub(in crate::operators) mod model;
+mod stored;
 
 use std::collections::BTreeMap;
 
+use arrow::record_batch::RecordBatch;
 use levada_common::declaration::Options;
 use levada_common::function::{FunctionDeclaration, FunctionKind};
-use levada_common::plan::{Evict, FiringSpec, SessionGap, Trigger, WindowSpec};
+use levada_common::plan::{Evict, FiringSpec, ProcessSpec, SessionGap, Trigger, WindowSpec};
 use levada_common::types::LogicalType;
 use levada_state::descriptor::{BindError, Binder, ReducingState, ReducingStateDescriptor};
 use rand::rngs::StdRng;
@@ -284,9 +286,25 @@ fn found(run: &mut HarnessRun, setup: &Setup) -> (Vec<String>, Vec<i64>) {
     (rows, late.map(|row| row["id"].as_i64().expect("a number")).collect())
 }
 
+/// What a window gave, with the ids of its rows in an order that does not say which came first.
+fn in_any_order(given: &mut String) {
+    let parts = given.split('[').map(|part| match part.split_once(']') {
+        None => part.to_owned(),
+        Some((ids, behind)) => {
+            let mut ids: Vec<&str> = ids.split_whitespace().collect();
+            ids.sort_unstable();
+            format!("{}]{behind}", ids.join(" "))
+        }
+    });
+    *given = parts.collect::<Vec<_>>().join("[");
+}
+
 fn check(run: &mut HarnessRun, model: &mut Model, what: &str) -> usize {
     let (mut rows, mut late) = found(run, &model.setup);
     let (mut expected, mut expected_late) = (std::mem::take(&mut model.given), std::mem::take(&mut model.late));
+    if model.in_any_order {
+        rows.iter_mut().chain(&mut expected).for_each(in_any_order);
+    }
     rows.sort();
     expected.sort();
     late.sort_unstable();
@@ -296,65 +314,105 @@ fn check(run: &mut HarnessRun, model: &mut Model, what: &str) -> usize {
     rows.len() + late.len()
 }
 
+/// Where the rows of windows stand.
+trait Standing {
+    /// Where they do from now on.
+    fn stand(&mut self, harness: Harness) -> Harness;
+
+    /// What ran is over.
+    fn look_back(&mut self, run: &HarnessRun);
+
+    /// Whether rows of sessions that become one stand as they came, whatever was restored between.
+    fn keeps_order(&self) -> bool {
+        true
+    }
+}
+
+/// On the heap.
+struct OnHeap;
+
+impl Standing for OnHeap {
+    fn stand(&mut self, harness: Harness) -> Harness {
+        harness
+    }
+
+    fn look_back(&mut self, _run: &HarnessRun) {}
+}
+
 #[test]
 fn windows_give_their_rows_as_the_model_says() {
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for seed in 0..200 {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let setup = some_setup(&mut rng);
-        let harness = harness(&setup);
-        let mut model = Model::new(setup.clone());
-        let mut run = harness.clone().parallelism(rng.random_range(1..4)).start().unwrap();
-        run.processing_time(0).unwrap();
-        let (mut time, mut clock, mut id) = (0, 0, 0);
-        for step in 0..rng.random_range(1..40) {
-            let what = format!("seed {seed}, step {step}");
-            match rng.random_range(0..10) {
-                0..6 => {
-                    let mut row = || {
-                        id += 1;
-                        let (key, time) = (rng.random_range(0..4), time + rng.random_range(-25..30));
-                        Row { key, time, id, say: rng.random_range(0..8), gap: rng.random_range(1..15) }
-                    };
-                    let rows: Vec<Row> = (0..6).map(|_| row()).collect();
-                    let input = usize::from(setup.two_inputs && rng.random_bool(0.4));
-                    // Without a trigger late rows are given with their batch, whatever that is.
-                    for rows in rows.chunks(if setup.has_trigger { rng.random_range(1..7) } else { 1 }) {
-                        push(&mut run, &setup, input, rows);
-                        model.take(input, rows);
-                        *seen.entry("rows").or_default() += check(&mut run, &mut model, &what);
-                    }
-                }
-                6..8 => {
-                    time += rng.random_range(1..20);
-                    run.watermark(time).unwrap();
-                    model.advance(time);
-                    *seen.entry("watermarks").or_default() += check(&mut run, &mut model, &what);
-                }
-                8 => {
-                    clock += rng.random_range(1..8);
-                    run.processing_time(clock).unwrap();
-                    model.tick(clock);
-                    *seen.entry("clock").or_default() += check(&mut run, &mut model, &what);
-                }
-                _ => {
-                    let snapshot = run.snapshot().unwrap();
-                    // What is done to it afterwards is not in the snapshot.
-                    let row = Row { key: 1, time, id: 1_000_000, say: 3, gap: 5 };
-                    push(&mut run, &setup, 0, &[row, Row { key: 2, ..row }]);
-                    run = harness.clone().parallelism(rng.random_range(1..4)).restore(&snapshot).unwrap();
-                    run.processing_time(clock).unwrap();
-                    *seen.entry("restores").or_default() += 1;
-                    check(&mut run, &mut model, &what);
-                }
-            }
-        }
-        run.finish().unwrap();
-        model.finish();
-        *seen.entry("ends").or_default() += check(&mut run, &mut model, &format!("seed {seed}, end"));
-    }
+    let mut seen = BTreeMap::new();
+    (0..200).for_each(|seed| check_windows(seed, &mut OnHeap, &mut seen));
     for (what, least) in [("rows", 1_500), ("watermarks", 1_500), ("clock", 30), ("restores", 150), ("ends", 150)] {
         let count = seen.get(what).copied().unwrap_or_default();
         assert!(count >= least, "the run is empty: {what} {count}");
+    }
+}
+
+fn check_windows(seed: u64, standing: &mut impl Standing, seen: &mut BTreeMap<&str, usize>) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let setup = some_setup(&mut rng);
+    let harness = harness(&setup);
+    let mut model = Model::new(setup.clone());
+    model.in_any_order = !standing.keeps_order();
+    let mut run = standing.stand(harness.clone().parallelism(rng.random_range(1..4))).start().unwrap();
+    run.processing_time(0).unwrap();
+    let (mut time, mut clock, mut id) = (0, 0, 0);
+    for step in 0..rng.random_range(1..40) {
+        let what = format!("seed {seed}, step {step}");
+        match rng.random_range(0..10) {
+            0..6 => {
+                let mut row = || {
+                    id += 1;
+                    let (key, time) = (rng.random_range(0..4), time + rng.random_range(-25..30));
+                    Row { key, time, id, say: rng.random_range(0..8), gap: rng.random_range(1..15) }
+                };
+                let rows: Vec<Row> = (0..6).map(|_| row()).collect();
+                let input = usize::from(setup.two_inputs && rng.random_bool(0.4));
+                // Without a trigger late rows are given with their batch, whatever that is.
+                for rows in rows.chunks(if setup.has_trigger { rng.random_range(1..7) } else { 1 }) {
+                    push(&mut run, &setup, input, rows);
+                    model.take(input, rows);
+                    *seen.entry("rows").or_default() += check(&mut run, &mut model, &what);
+                }
+            }
+            6..8 => {
+                time += rng.random_range(1..20);
+                run.watermark(time).unwrap();
+                model.advance(time);
+                *seen.entry("watermarks").or_default() += check(&mut run, &mut model, &what);
+            }
+            8 => {
+                clock += rng.random_range(1..8);
+                run.processing_time(clock).unwrap();
+                model.tick(clock);
+                *seen.entry("clock").or_default() += check(&mut run, &mut model, &what);
+            }
+            _ => {
+                let snapshot = run.snapshot().unwrap();
+                // What is done to it afterwards is not in the snapshot.
+                let row = Row { key: 1, time, id: 1_000_000, say: 3, gap: 5 };
+                push(&mut run, &setup, 0, &[row, Row { key: 2, ..row }]);
+                standing.look_back(&run);
+                run = standing.stand(harness.clone().parallelism(rng.random_range(1..4))).restore(&snapshot).unwrap();
+                run.processing_time(clock).unwrap();
+                *seen.entry("restores").or_default() += 1;
+                check(&mut run, &mut model, &what);
+            }
+        }
+    }
+    run.finish().unwrap();
+    model.finish();
+    *seen.entry("ends").or_default() += check(&mut run, &mut model, &format!("seed {seed}, end"));
+    assert_nothing_left(&mut run, &format!("seed {seed}"));
+    standing.look_back(&run);
+}
+
+/// No row is kept of what is over, wherever it stood.
+fn assert_nothing_left(run: &mut HarnessRun, what: &str) {
+    let snapshot = run.snapshot().unwrap();
+    for (name, batches) in snapshot.states().filter(|(name, _)| ProcessSpec::WINDOW_ROWS.contains(name)) {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        assert_eq!(rows, 0, "{what}: state \"{name}\"");
     }
 }

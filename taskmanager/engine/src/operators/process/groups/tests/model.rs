@@ -107,12 +107,24 @@ pub(in crate::operators) struct Model {
     pub(in crate::operators) changes: Vec<Change>,
     /// Whether windows forget what they gave.
     pub(in crate::operators) in_parts: bool,
+    /// Whether nothing is said of the order of a window's rows.
+    pub(in crate::operators) in_any_order: bool,
 }
 
 impl Model {
     pub(in crate::operators) fn new(setup: Setup) -> Self {
         let (given, late, changes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { setup, windows: BTreeMap::new(), watermark: i64::MIN, clock: 0, given, late, changes, in_parts: false }
+        Self {
+            setup,
+            windows: BTreeMap::new(),
+            watermark: i64::MIN,
+            clock: 0,
+            given,
+            late,
+            changes,
+            in_parts: false,
+            in_any_order: false,
+        }
     }
 
     fn is_late(&self, end: i64) -> bool {
