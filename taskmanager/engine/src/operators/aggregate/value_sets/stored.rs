@@ -22,13 +22,12 @@ use crate::operators::rows::StoredEntries;
 /// Sends a change of a state at once.
 pub(in super::super) type SendNow<'a> = dyn FnMut(ColdStateId, Change) -> Result<(), EngineError> + 'a;
 
+/// Opens a state of a store, whose entries are laid out by this schema.
+pub(in super::super) type Open<'a> = dyn FnMut(StateMeta, &Arc<StateSchema>) -> Result<StoredEntries, EngineError> + 'a;
+
 impl ValueSets {
     /// Stands in front of a store from now on; `open` opens a state of it.
-    pub(in super::super) fn stand_before(
-        &mut self,
-        shape: &Shape,
-        open: &mut dyn FnMut(StateMeta, &Arc<StateSchema>) -> Result<StoredEntries, EngineError>,
-    ) -> Result<(), EngineError> {
+    pub(in super::super) fn stand_before(&mut self, shape: &Shape, open: &mut Open<'_>) -> Result<(), EngineError> {
         for (column, about) in self.columns.iter_mut().zip(&self.shape.columns) {
             let (uid, name, schema) = (shape.uid.clone(), about.state.clone(), Arc::clone(&about.schema));
             let meta = StateMeta { uid, name, kind: StateKind::Keyed, schema };
