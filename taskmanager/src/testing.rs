@@ -233,8 +233,9 @@ pub fn databases_in(folder: &Path) -> Databases {
     Databases::new(RocksdbSettings {
         data_dirs: vec![folder.to_owned()],
         owner: uuid::Uuid::new_v4().to_string(),
-        memory_bytes: 128 << 20,
-        overlay_bytes: 64 << 20,
+        memory_bytes: 1 << 30,
+        // Shared by all operators of a test: where rows wait for memory a top-N changes more often.
+        overlay_bytes: 512 << 20,
         profile: RocksdbProfile::Default,
         open_files: Some(1 << 16),
     })
