@@ -237,7 +237,7 @@ pub fn databases_in(folder: &Path) -> Databases {
         // Shared by all operators of a test: where rows wait for memory a top-N changes more often.
         overlay_bytes: 512 << 20,
         profile: RocksdbProfile::Default,
-        open_files: Some(1 << 16),
+        open_files: Some(1 << 18),
     })
 }
 

@@ -16,7 +16,7 @@ use levada_common::fault::{Failure, Fault, Faulty, Retry};
 use levada_common::ids::{TaskId, Uid};
 use levada_common::keys::KeyGroupRange;
 use levada_common::plan::BackendKind;
-use levada_common::storage::Storage;
+use levada_common::storage::{Storage, StorageError};
 use levada_engine::operators::stands_on_heap;
 use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::with_groups;
@@ -176,11 +176,13 @@ async fn fetch_file(storage: &Storage, source: &Source, file: &DatabaseFile, fol
     let mut written = blocking(move || File::create(&made).map_err(|error| failed(&made, error))).await?;
     let mut crc32c = 0;
     for range in parts(0, file.length) {
-        let read = read_part(storage, &file.path, range.clone()).await;
-        let part = read.map_err(|error| Failure::external(format!("reading {} failed: {error}", text())))?;
-        if part.len() as u64 != range.end - range.start {
-            return Err(corrupt(format!("want {} bytes, got {}", file.length, range.start + part.len() as u64)));
-        }
+        let too_short = |found: u64| corrupt(format!("want {} bytes, got {}", file.length, range.start + found));
+        let part = match read_part(storage, &file.path, range.clone()).await {
+            Ok(part) if part.len() as u64 == range.end - range.start => part,
+            Ok(part) => return Err(too_short(part.len() as u64)),
+            Err(StorageError::Truncated { found, .. }) => return Err(too_short(found)),
+            Err(error) => return Err(Failure::external(format!("reading {} failed: {error}", text()))),
+        };
         let path = path.clone();
         (written, crc32c) = blocking(move || {
             let sum = crc32c::crc32c_append(crc32c, &part);
