@@ -9,9 +9,10 @@
 //!
 //! *A savepoint commits nothing, and nothing is restored from it while the job goes on*: it is the user's, who may move or delete
 //! it at any time. What sinks have prepared for it is committed with the next checkpoint, or prepared anew after a failure, which
-//! goes back to the newest checkpoint: each row comes out once, whatever has become of the savepoint. A savepoint that stops the
-//! job is its last checkpoint: tasks are notified, sinks commit, and should the attempt fail before all have, the next one is
-//! restored from it with every task marked finished, so that sinks commit what they find and nothing more is read.
+//! goes back to the newest checkpoint: each row comes out once, whatever has become of the savepoint. So no attempt waits for its
+//! metadata either, which may be written beside later ones. A savepoint that stops the job is its last checkpoint: tasks are notified,
+//! sinks commit, and should the attempt fail before all have, the next one is restored from it with every task marked finished, so
+//! that sinks commit what they find and nothing more is read.
 
 mod outcome;
 
