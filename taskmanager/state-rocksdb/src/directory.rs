@@ -147,7 +147,8 @@ fn io_error(error: TryLockError) -> io::Error {
 fn make(path: &Path) -> io::Result<()> {
     for _ in 1..MAKES_MAX {
         match fs::create_dir_all(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // One that was there is not when it is looked at, or not when the next is made in it.
+            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {}
             made => return made,
         }
     }
