@@ -25,6 +25,13 @@ fn schema() -> Arc<StateSchema> {
     states().swap_remove(1).1
 }
 
+/// A new store of the task with entries.
+fn worked(databases: &TaskDatabases) -> Pair {
+    let mut pair = Pair::empty(store(databases), 6).unwrap();
+    pair.work(8).unwrap();
+    pair
+}
+
 /// When each of these rows was touched last, ascending.
 fn stamps(rows: &[RecordBatch]) -> Vec<i64> {
     let times = rows.iter().flat_map(|rows| rows[TTL_COLUMN].as_primitive::<TimestampMillisecondType>().values().to_vec());
@@ -91,8 +98,7 @@ fn what_had_expired_at_a_barrier_is_read_by_no_one() {
     let dir = tempfile::tempdir().unwrap();
     let shared = rocksdb(dir.path(), "a");
     let databases = task(&shared, "x", all(), MAX_PARALLELISM);
-    let mut pair = Pair::empty(store(&databases), 6).unwrap();
-    pair.work(8).unwrap();
+    let mut pair = worked(&databases);
     let before = stamps(&found(pair.store(), WINDOWS));
     expire(pair.store(), 50);
     let taken = snapshot(pair.store());
@@ -133,8 +139,7 @@ fn a_database_made_of_several_says_no_more_than_had_expired_in_each() {
     let dir = tempfile::tempdir().unwrap();
     let shared = rocksdb(dir.path(), "a");
     let whole = task(&shared, "whole", all(), MAX_PARALLELISM);
-    let mut pair = Pair::empty(store(&whole), 6).unwrap();
-    pair.work(8).unwrap();
+    let mut pair = worked(&whole);
     expire(pair.store(), 20);
     let taken = snapshot(pair.store());
     // The part that is taken over is ahead, or behind.
@@ -181,8 +186,7 @@ fn what_is_touched_by_a_clock_that_is_behind_lives() {
     let dir = tempfile::tempdir().unwrap();
     let shared = rocksdb(dir.path(), "a");
     let databases = task(&shared, "x", all(), MAX_PARALLELISM);
-    let mut pair = Pair::empty(store(&databases), 6).unwrap();
-    pair.work(8).unwrap();
+    let mut pair = worked(&databases);
     let before = stamps(&found(pair.store(), WINDOWS));
     expire(pair.store(), before[before.len() - 1] + 1_000);
     let taken = snapshot(pair.store());
@@ -206,8 +210,7 @@ fn a_state_that_was_dropped_and_is_there_again_expires() {
     let dir = tempfile::tempdir().unwrap();
     let shared = rocksdb(dir.path(), "a");
     let databases = task(&shared, "x", all(), MAX_PARALLELISM);
-    let mut pair = Pair::empty(store(&databases), 6).unwrap();
-    pair.work(8).unwrap();
+    let mut pair = worked(&databases);
     let taken = snapshot(pair.store());
     let others: Vec<String> = names().into_iter().filter(|name| name != "windows").collect();
     let anew = task(&shared, "anew", all(), MAX_PARALLELISM);
@@ -232,8 +235,7 @@ fn a_snapshot_says_that_a_state_has_entries_though_nothing_has_changed_since_a_r
     let dir = tempfile::tempdir().unwrap();
     let shared = rocksdb(dir.path(), "a");
     let databases = task(&shared, "x", all(), MAX_PARALLELISM);
-    let mut pair = Pair::empty(store(&databases), 6).unwrap();
-    pair.work(8).unwrap();
+    let mut pair = worked(&databases);
     let taken = snapshot(pair.store());
     let again = task(&shared, "again", all(), MAX_PARALLELISM);
     again.restore(&uid(), &[fetch(taken.as_ref(), &again, 0)], &names()).unwrap();
@@ -273,8 +275,7 @@ fn rows_of_files_leave_what_databases_have_of_their_state() {
     let dir = tempfile::tempdir().unwrap();
     let shared = rocksdb(dir.path(), "a");
     let databases = task(&shared, "x", all(), MAX_PARALLELISM);
-    let mut pair = Pair::empty(store(&databases), 6).unwrap();
-    pair.work(8).unwrap();
+    let mut pair = worked(&databases);
     let before: usize = found(pair.store(), WINDOWS).iter().map(RecordBatch::num_rows).sum();
     let taken = snapshot(pair.store());
     let both = task(&shared, "both", all(), MAX_PARALLELISM);
