@@ -3,6 +3,7 @@
 //! Must never know: what a state means. Invariant: no byte is decoded whose length and CRC-32C are not those that were noted.
 
 mod database;
+mod fetch;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Restoring databases: their files are fetched beside the task's own, verified, and become its database; or where the backend
 //! is another one, or the operator stands on the heap by now, they are read and forgotten.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +20,8 @@ use levada_proto::convert::{RestorePlace, RestoreState};
 use levada_state::format::with_groups;
 use levada_state_rocksdb::{TaskDatabases, read_database};
 
-use super::{Restored, Restorer, parts, read_part};
+use super::fetch::{Unfetched, fetch};
+use super::{Restored, Restorer};
 use crate::upload::key_groups;
 
 /// Files of one database that are fetched at once.
@@ -171,26 +170,16 @@ async fn fetch_file(storage: &Storage, source: &Source, file: &DatabaseFile, fol
         retry: Retry::Never,
     };
     let path = folder.join(&file.name);
-    let failed = |path: &Path, error| Failure::external(format!("writing \"{}\" failed: {error}", path.display()));
-    let made = path.clone();
-    let mut written = blocking(move || File::create(&made).map_err(|error| failed(&made, error))).await?;
-    let mut crc32c = 0;
-    for range in parts(0, file.length) {
-        let too_short = |found: u64| corrupt(format!("want {} bytes, got {}", file.length, range.start + found));
-        let part = match read_part(storage, &file.path, range.clone()).await {
-            Ok(part) if part.len() as u64 == range.end - range.start => part,
-            Ok(part) => return Err(too_short(part.len() as u64)),
-            Err(StorageError::Truncated { found, .. }) => return Err(too_short(found)),
-            Err(error) => return Err(Failure::external(format!("reading {} failed: {error}", text()))),
-        };
-        let path = path.clone();
-        (written, crc32c) = blocking(move || {
-            let sum = crc32c::crc32c_append(crc32c, &part);
-            written.write_all(&part).map_err(|error| failed(&path, error))?;
-            Ok((written, sum))
-        })
-        .await?;
-    }
+    let failed = |error| Failure::external(format!("writing \"{}\" failed: {error}", path.display()));
+    let made = tokio::fs::File::create(&path).await.map_err(failed)?.into_std().await;
+    let fetched = fetch(storage, &file.path, (0, file.length), made).await;
+    let too_short = |found: u64| corrupt(format!("want {} bytes, got {found}", file.length));
+    let (_, crc32c) = fetched.map_err(|why| match why {
+        Unfetched::Read(StorageError::Truncated { found, .. }, before) => too_short(before + found),
+        Unfetched::Read(error, _) => Failure::external(format!("reading {} failed: {error}", text())),
+        Unfetched::Short(found) => too_short(found),
+        Unfetched::Write(error) => failed(error),
+    })?;
     if crc32c != file.crc32c {
         return Err(corrupt(format!("want CRC-32C {:08x}, got {crc32c:08x}", file.crc32c)));
     }

@@ -4,7 +4,6 @@
 //! operator's database, or where only the operator knows their places there by the operator. A state of which the job keeps other
 //! columns now comes as rows, which the operator reads as it does on the heap. Must never know what a state means.
 
-use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +23,8 @@ use levada_state::format::{DecodeError, Layout, TRAILER_BYTES, WantedRows, foote
 use levada_state_rocksdb::TaskDatabases;
 
 use super::database::blocking;
-use super::{Restorer, corrupt, nesting, parts, read_part, regroup, unreadable};
+use super::fetch::{Unfetched, fetch};
+use super::{Restorer, corrupt, nesting, regroup, unreadable};
 use crate::upload::key_groups;
 
 impl Restorer {
@@ -81,21 +81,13 @@ impl Restorer {
         };
         let storage = self.directory(directory).map_err(|error| unreadable(state, directory, &error))?;
         let failed = |error| Failure::external(format!("writing to \"{}\" failed: {error}", databases.path().display()));
-        let mut file = LocalFile::scratch(databases.path()).map_err(failed)?;
-        let mut crc32c = 0;
-        for range in parts(*offset, state.length) {
-            let part = read_part(&storage, path, range.clone()).await.map_err(|error| unreadable(state, directory, &error))?;
-            if part.len() as u64 != range.end - range.start {
-                let found = range.start - offset + part.len() as u64;
-                return Err(corrupt(state, format!("want {} bytes, got {found}", state.length)));
-            }
-            let written = tokio::task::spawn_blocking(move || {
-                let sum = crc32c::crc32c_append(crc32c, &part);
-                file.write_all(&part).map(|()| (file, sum))
-            });
-            let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-            (file, crc32c) = written.map_err(failed)?;
-        }
+        let file = LocalFile::scratch(databases.path()).map_err(failed)?;
+        let fetched = fetch(&storage, path, (*offset, state.length), file).await;
+        let (file, crc32c) = fetched.map_err(|why| match why {
+            Unfetched::Read(error, _) => unreadable(state, directory, &error),
+            Unfetched::Short(found) => corrupt(state, format!("want {} bytes, got {found}", state.length)),
+            Unfetched::Write(error) => failed(error),
+        })?;
         if crc32c != state.crc32c {
             return Err(corrupt(state, format!("want CRC-32C {:08x}, got {crc32c:08x}", state.crc32c)));
         }
